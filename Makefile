@@ -1,0 +1,84 @@
+# fathom: `make help` lists the targets.
+#
+# Objects are kept per mode (MODE=release, asan, tsan) under build/<mode>/, so switching modes needs no
+# `make clean`. A folder is a layer and one static archive; calls go down: server > eval > engine > kernels.
+
+MODE    ?= release
+CC      ?= cc
+PYTHON  ?= python3
+WERROR  ?= $(if $(CI),-Werror)
+VERSION := 0.1.0
+B       := build/$(MODE)
+FATHOM  := $(if $(filter release,$(MODE)),build/fathom,$(B)/fathom)
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wundef $(WERROR)
+FLAGS_release := -O2 -g
+FLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FLAGS_tsan    := -O1 -g -fsanitize=thread
+PKGS     := libmicrohttpd libcjson sqlite3 libpcre2-8 libcurl libcrypto
+PKG_TEST := check
+CFLAGS   ?=
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION='"$(VERSION)"' -I. -I$(B) $(WARN) $(FLAGS_$(MODE)) -pthread -MMD -MP \
+           $(shell pkg-config --cflags $(PKGS)) $(CFLAGS)
+LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -pthread
+
+LAYERS := kernels engine eval server
+srcs    = $(filter-out server/main.c,$(wildcard $(1)/*.c))
+objs    = $(patsubst %.c,$(B)/%.o,$(call srcs,$(1)))
+LIBS   := $(foreach l,server eval engine kernels,$(B)/lib$(l).a)
+
+EMBEDDED := $(wildcard migrations/*.sql) $(wildcard web/*.html web/*.css web/*.js web/*.svg)
+CHARTJS  ?= /usr/share/javascript/chart.js/chart.min.js
+TESTS    := $(wildcard tests/test_*.c)
+
+.PHONY: build demo test check e2e bench lint sanitize format clean help deps
+.DEFAULT_GOAL := build
+
+build: deps ## build build/fathom (installs missing packages first)
+	@$(MAKE) --no-print-directory $(FATHOM)
+
+# -- objects, archives, the program -------------------------------------------------------------------
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$(B)/embedded.o: $(B)/embedded.c
+	$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$(B)/embedded.c: tests/embed.py $(EMBEDDED) $(CHARTJS)
+	@mkdir -p $(@D)
+	$(PYTHON) tests/embed.py $@ $(EMBEDDED) web/chart.js=$(CHARTJS)
+
+define archive
+$(B)/lib$(1).a: $(call objs,$(1))
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach l,$(LAYERS),$(eval $(call archive,$(l))))
+
+$(FATHOM): $(B)/server/main.o $(B)/embedded.o $(LIBS)
+	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
+
+# -- tests -------------------------------------------------------------------------------------------
+
+$(B)/tests/suites.h: $(TESTS)
+	@mkdir -p $(@D)
+	@for t in $(patsubst tests/test_%.c,%,$^); do echo "SUITE($$t)"; done > $@
+
+$(B)/tests/main.o: $(B)/tests/suites.h
+
+$(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(B)/tests/fixture.o $(B)/embedded.o $(LIBS)
+	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(shell pkg-config --libs $(PKG_TEST)) $(LDLIBS)
+
+check: deps ## the Check suites only; SUITE=name runs one
+	@$(MAKE) --no-print-directory $(B)/tests/check_all $(FATHOM)
+	CK_RUN_SUITE=$(SUITE) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+clean: ## remove build/
+	rm -rf build
+
+-include $(shell find build/$(MODE) -name '*.d' 2>/dev/null)
