@@ -1,0 +1,26 @@
+/* SHA-256 (libcrypto), and fingerprints of sets of files. */
+#ifndef FATHOM_ENGINE_SHA256_H
+#define FATHOM_ENGINE_SHA256_H
+
+#include <stddef.h>
+
+#include "engine/err.h"
+
+#define SHA256_HEX 65 /* 64 hex digits and NUL */
+
+struct sha256; /* a running hash */
+struct sha256 *sha256_new(struct err *e);
+void sha256_update(struct sha256 *h, const void *data, size_t len);
+void sha256_final(struct sha256 *h, char hex[SHA256_HEX]); /* frees h */
+void sha256_hex(const void *data, size_t len, char hex[SHA256_HEX]);
+
+/* sha256 of a file's raw bytes, remembered for this process by (path, size, mtime, ctime). Thread-safe. */
+err_code sha256_file(const char *path, char hex[SHA256_HEX], struct err *e);
+
+/* The fingerprint of a set of files (design: "sha256 of the sorted lines `name size sha256(raw bytes)`"): "sha256:" and 64
+ * hex digits. names[i] is how paths[i] is called in the set (its path relative to the model or dataset). */
+#define FINGERPRINT_LEN 72
+err_code fingerprint_files(const char *const *paths, const char *const *names, size_t n,
+                           char out[FINGERPRINT_LEN], struct err *e);
+
+#endif
