@@ -1,0 +1,149 @@
+/* Evaluation: tasks, their units, items and metrics. The one header that server/ includes from this layer.
+ *
+ * A task cuts a dataset into *units*, fixed by task, parameters and dataset alone: what is handed out, stored and
+ * resumed. A unit's result is a JSON object that carries all that the metrics need. *Items* (a document at a length, an
+ * example) and *metrics* are folded from unit results, in unit order, in double, without a model: the server and
+ * `fathom run` call the same fold, so a resumed job is bit-equal to an uninterrupted one. */
+#ifndef FATHOM_EVAL_EVAL_H
+#define FATHOM_EVAL_EVAL_H
+
+#include "engine/engine.h"
+
+/* -- tasks and their parameters ---------------------------------------------------------------- */
+
+enum param_type {
+	PARAM_INT,      /* integer in [min, max] */
+	PARAM_INT_LIST, /* strictly ascending integers in [min, max], at least one, at most 256 */
+	PARAM_ENUM,     /* one of `choices` */
+	PARAM_BOOL
+};
+
+struct param {
+	const char *name;
+	enum param_type type;
+	const char *fallback; /* default as JSON text: "256", "\"windows\"", "[1024,2048]"; "null": none (all) */
+	const char *choices;  /* PARAM_ENUM: "windows|sliding|prefix" */
+	int64_t min, max;
+	const char *help; /* one line */
+};
+
+struct task; /* a row of the table in task.c; immutable, static */
+
+const struct task *task_find(const char *name, struct err *e); /* NULL: ERR_INPUT that lists the tasks */
+size_t task_count(void);
+const struct task *task_at(size_t i);
+const char *task_name(const struct task *t);
+int task_version(const struct task *t);
+
+/* Name, version, summary, dataset formats, every parameter (type, default, choices, range, help), metric names. */
+void task_describe(const struct task *t, struct json_writer *w, const char *key);
+/* The same for people: the text of `fathom run --task NAME --help`. */
+void task_help(const struct task *t, struct buf *out);
+
+/* Checks `given` (a JSON object or NULL) against the task's table and its cross-field rules, and appends the effective parameters
+ * (every one, in table order) as a JSON object to out. e->pointer is relative to params: "/lengths/3". */
+err_code task_params(const struct task *t, const struct json *given, struct buf *out, struct err *e);
+
+/* Parses command-line "key=value" into a JSON object member appended to w by the parameter's type: lengths=512,1024. */
+err_code task_param_parse(const struct task *t, const char *assignment, struct json_writer *w,
+                          struct err *e);
+
+/* -- names ------------------------------------------------------------------------------------- */
+
+/* Directories that hold models or datasets, in order of precedence. Borrowed strings. */
+struct registry {
+	const char *const *model_dirs;
+	size_t n_model_dirs;
+	const char *const *dataset_dirs;
+	size_t n_dataset_dirs;
+};
+
+/* A name is a path of one or more components below one of the directories: no "..", no absolute path, no empty or hidden
+ * component, no symlink that leaves the directory. ERR_NOT_FOUND names it and lists where was looked. */
+err_code registry_model(const struct registry *r, const char *name, char **path, struct err *e);
+err_code registry_dataset(const struct registry *r, const char *name, char **path, struct err *e);
+
+/* Calls f for each model (a directory with config.json) or dataset (a file .txt/.jsonl/.json/.tsv, or a directory that holds
+ * some) of depth at most two, sorted by name, the first of equal names. Stops when f returns non-zero, and returns that. */
+typedef int registry_fn(void *arg, const char *name, const char *path);
+int registry_each_model(const struct registry *r, registry_fn *f, void *arg);
+int registry_each_dataset(const struct registry *r, registry_fn *f, void *arg);
+
+/* -- evaluations (need a model; never opened in `serve`) ---------------------------------------- */
+
+struct evaluation; /* a task on a dataset, tokenized and cut into units */
+
+/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it. ERR_INPUT when there is
+ * nothing to score ("dataset 'x': no documents"). */
+err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
+                         const char *dataset_path, const char *dataset_name,
+                         struct evaluation **out, struct err *e);
+void evaluation_free(struct evaluation *ev);
+
+uint32_t evaluation_n_units(const struct evaluation *ev);
+uint64_t evaluation_unit_tokens(const struct evaluation *ev, uint32_t unit); /* input tokens: the work */
+uint64_t evaluation_batch_tokens(const struct evaluation *ev); /* tokens of its largest unit: for session_memory */
+
+/* Members of the plan: "dataset": {name, fingerprint, n_items}, "n_units", "unit_tokens": [...], "tokens",
+ * "warnings": [...]. */
+void evaluation_write_plan(const struct evaluation *ev, struct json_writer *w);
+
+/* Scores units[0..n) together as one or more batches of about session_batch_tokens; calls done(arg, unit, result JSON text,
+ * tokens) for each, in the order given. A failing batch is tried again unit by unit: failed(arg, unit, e) is called for those that fail
+ * alone, and the rest go on; ERR_CANCELLED and ERR_MEMORY end the call. done may return non-zero to stop (ERR_CANCELLED). */
+struct evaluation_sink {
+	int (*done)(void *arg, uint32_t unit, const char *result, uint64_t tokens);
+	void (*failed)(void *arg, uint32_t unit, const struct err *why);
+	void *arg;
+};
+err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t *units, uint32_t n,
+                        const struct evaluation_sink *sink, struct err *e);
+
+/* -- folding (no model) ------------------------------------------------------------------------- */
+
+/* Unit results in unit order; entry i is unit ids[i] (gaps: a partial fold). Parsed one at a time, so that a big job
+ * needs no big tree: next() returns the JSON text of the next unit and its id, or NULL at the end; borrowed until the
+ * next call. */
+struct unit_source {
+	const char *(*next)(void *arg, uint32_t *unit);
+	void *arg;
+};
+
+/* Appends the metrics array (and n_skipped etc. as metrics of unit "items") under `key`. */
+err_code task_metrics(const struct task *t, const struct json *params, const struct unit_source *units,
+                      struct json_writer *w, const char *key, struct err *e);
+
+/* Calls f with each item as one line of JSON without newline, in dataset order. */
+typedef int item_fn(void *arg, const char *line, size_t len);
+err_code task_items(const struct task *t, const struct json *params, const struct unit_source *units,
+                    item_fn *f, void *arg, struct err *e);
+
+/* The curve of a result: what charts draw. Empty for tasks without lengths. Owned by the caller: free(points). */
+struct curve_point {
+	int64_t length;
+	double value, stderr_; /* stderr_ < 0: null */
+};
+err_code result_curve(const struct json *metrics, const char *metric /* "ppl_token" */,
+                      struct curve_point **points, size_t *n, struct err *e);
+
+/* The whole result object (design.md section 6): `plan` is the planned event's plan, engine times come from the caller. `partial`
+ * folds are marked by "partial": true with "failed_units". */
+struct result_stats {
+	uint64_t tokens;
+	double seconds;
+};
+err_code result_write(struct json_writer *w, const struct task *t, const struct json *params,
+                      const struct json *plan, const struct unit_source *units,
+                      const struct result_stats *stats, struct err *e);
+
+/* -- the worker --------------------------------------------------------------------------------- */
+
+struct worker_options {
+	const char *device;   /* "cpu", "cuda:0", "none" (describes only) */
+	uint32_t n_threads;
+	struct registry registry;
+};
+/* The loop of `fathom worker`: commands on fd 0, events on fd 1, until EOF. Wire format: eval/wire.h. Returns an exit status. */
+int worker_main(const struct worker_options *o);
+
+#endif

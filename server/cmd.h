@@ -1,0 +1,17 @@
+/* Subcommands: one file each, server/cmd_<name>.c. Each returns the process's exit status (0 ok, 1 the evaluation failed,
+ * 2 usage or bad input, 3 inconclusive) and prints its own errors as "fathom <name>: message". */
+#ifndef FATHOM_SERVER_CMD_H
+#define FATHOM_SERVER_CMD_H
+
+int cmd_serve(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_worker(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_submit(int argc, char **argv);
+int cmd_wait(int argc, char **argv);
+int cmd_jobs(int argc, char **argv);
+int cmd_cancel(int argc, char **argv);
+int cmd_models(int argc, char **argv);
+int cmd_tasks(int argc, char **argv);
+
+#endif

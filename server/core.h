@@ -1,0 +1,63 @@
+/* The core thread: the scheduler, worker processes, timers and signals, and the only writer of the store.
+ *
+ * Other threads ask through `struct request`: it is queued, executed on the core thread inside one group transaction, and
+ * once that is on disk `done` is called, on the core thread, without locks. */
+#ifndef FATHOM_SERVER_CORE_H
+#define FATHOM_SERVER_CORE_H
+
+#include <stdint.h>
+
+#include "eval/eval.h"
+#include "server/store.h"
+
+struct core;
+
+struct core_options {
+	const char *data_dir;
+	const char *self;             /* path of this program, for the local launcher */
+	const char *const *workers;   /* launcher specs: "cpu", "cuda:0", or a whole command ending in "worker --device ..." */
+	size_t n_workers;
+	struct registry registry;
+	/* Called on the core thread when a job changed (state, progress, plan, deletion): wakes ?wait and event streams. */
+	void (*on_change)(void *arg, int64_t job);
+	void *arg;
+};
+
+err_code core_open(const struct core_options *o, struct core **out, struct err *e);
+/* Runs on the calling thread until SIGINT, SIGTERM or core_stop; then drains: workers are told to stop, the queue of requests is
+ * answered with ERR_CANCELLED, the store is checkpointed. */
+err_code core_run(struct core *c, struct err *e);
+void core_stop(struct core *c); /* from any thread */
+void core_free(struct core *c);
+
+enum request_kind {
+	REQUEST_CREATE,   /* in: create.      out: job */
+	REQUEST_CANCEL,   /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
+	REQUEST_RESTART,  /* in: job          a final or waiting job: units dropped, queued again */
+	REQUEST_DELETE,   /* in: job          ERR_CONFLICT unless final */
+	REQUEST_DESCRIBE  /* in: model        out: text (description JSON), by a short-lived worker, cached in the store */
+};
+
+struct request {
+	enum request_kind kind;
+	int64_t job;
+	struct job_new create;        /* strings borrowed until done */
+	const char *model;            /* borrowed until done */
+	/* out */
+	struct err err;
+	bool existed;                 /* CREATE: answered by an idempotency key */
+	char *text;                   /* DESCRIBE: owned by the requester */
+	void (*done)(struct request *r);
+	void *arg;
+	struct request *next;
+};
+void core_submit(struct core *c, struct request *r); /* from any thread; r lives until done */
+
+/* A snapshot of the workers as a JSON array, from any thread: name, spec, state (starting, idle, busy, backing_off), device,
+ * signature, job, pid, restarts, since_ms, done_tokens. */
+void core_write_workers(struct core *c, struct json_writer *w, const char *key);
+
+/* Live progress of a job that is finer than the store's: tokens done of the running batch; -1 when not running. Any thread. */
+int64_t core_job_live_tokens(struct core *c, int64_t job);
+
+#endif
