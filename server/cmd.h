@@ -3,6 +3,8 @@
 #ifndef FATHOM_SERVER_CMD_H
 #define FATHOM_SERVER_CMD_H
 
+#include "engine/err.h"
+
 int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
@@ -13,5 +15,8 @@ int cmd_jobs(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
 int cmd_models(int argc, char **argv);
 int cmd_tasks(int argc, char **argv);
+
+/* Prints "fathom <name>: message" on stderr and returns 2. */
+int cmd_error(const char *name, const struct err *e);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef FATHOM_SERVER_OPTIONS_H
 #define FATHOM_SERVER_OPTIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "engine/err.h"
@@ -28,6 +29,7 @@ void options_free(struct options *o);
 
 const char *options_get(const struct options *o, const char *flag); /* last value, env, default or NULL */
 size_t options_count(const struct options *o, const char *flag);
+bool options_given(const struct options *o, const char *flag); /* by flag or environment, not by default */
 const char *const *options_all(const struct options *o, const char *flag, size_t *n); /* repeatable */
 size_t options_n_args(const struct options *o);
 const char *options_arg(const struct options *o, size_t i);
