@@ -1,7 +1,7 @@
 /* Option tables: flags, environment, defaults, checks, and what is refused. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "server/options.h"
 #include "tests/fixture.h"
