@@ -15,7 +15,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -W
 FLAGS_release := -O2 -g
 FLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FLAGS_tsan    := -O1 -g -fsanitize=thread
-PKGS     := libmicrohttpd libcjson sqlite3 libpcre2-8 libcurl libcrypto
+PKGS     := libmicrohttpd libcjson sqlite3 libpcre2-8 libcurl libcrypto libutf8proc
 PKG_TEST := check
 CFLAGS   ?=
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION='"$(VERSION)"' -I. -I$(B) $(WARN) $(FLAGS_$(MODE)) -pthread -MMD -MP \
