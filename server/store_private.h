@@ -1,0 +1,49 @@
+/* What server/store_*.c share: the connection and its statements. Nobody else includes this, or
+ * writes SQL. */
+#ifndef FATHOM_SERVER_STORE_PRIVATE_H
+#define FATHOM_SERVER_STORE_PRIVATE_H
+
+#include <sqlite3.h>
+
+#include "server/store.h"
+#include "server/store_write.h"
+
+#define STORE_MAX_STATEMENTS 64
+
+struct store {
+	sqlite3 *db;
+	char *path;  /* owned: DIR/fathom.db */
+	int lock_fd; /* -1: a reader */
+	bool read_only;
+	bool in_transaction;
+	size_t n_cached;
+	struct {
+		const char *sql; /* borrowed: a literal, found again by its address */
+		sqlite3_stmt *stmt;
+	} cached[STORE_MAX_STATEMENTS];
+};
+
+/* Sets the error from the connection's last one: "database 'PATH': what: why". ERR_MEMORY,
+ * ERR_CONFLICT (a constraint), else ERR_IO. Returns its code. */
+err_code store_failed(struct store *s, struct err *e, const char *what);
+
+/* The statement of a literal, prepared once and kept; values bound by `types`, one letter each: i
+ * int64_t, u uint32_t (as int), d double, s const char * (NULL: null). Give it back with
+ * store_done. */
+err_code store_query(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql,
+                     const char *types, ...);
+void store_done(sqlite3_stmt *stmt);
+
+/* The next row: *row false at the end. */
+err_code store_step(struct store *s, sqlite3_stmt *stmt, bool *row, struct err *e);
+
+/* Runs a statement without rows; *changes (may be NULL) is how many rows it touched. */
+err_code store_run(struct store *s, struct err *e, int *changes, const char *sql, const char *types,
+                   ...);
+
+/* A copy of a text column; NULL stays NULL. Fails sticky: on want of memory *failed is set. */
+char *store_text(sqlite3_stmt *stmt, int column, bool *failed);
+
+int64_t store_now_ms(void);
+
+#endif
