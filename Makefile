@@ -18,9 +18,11 @@ FLAGS_tsan    := -O1 -g -fsanitize=thread
 PKGS     := libmicrohttpd libcjson sqlite3 libpcre2-8 libcurl libcrypto libutf8proc
 PKG_TEST := check
 CFLAGS   ?=
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION='"$(VERSION)"' -I. -I$(B) $(WARN) $(FLAGS_$(MODE)) -pthread -MMD -MP \
-           $(shell pkg-config --cflags $(PKGS)) $(CFLAGS)
-LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -pthread
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(PKG_TEST) 2>/dev/null)
+PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
+ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION='"$(VERSION)"' -I. -I$(B) $(WARN) $(FLAGS_$(MODE)) -pthread -MMD -MP \
+           $(PKG_CFLAGS) $(CFLAGS)
+LDLIBS   := $(PKG_LIBS) -ldnnl -lgomp -lm -pthread
 
 LAYERS := kernels engine eval server
 srcs    = $(filter-out server/main.c,$(wildcard $(1)/*.c))
@@ -30,11 +32,13 @@ LIBS   := $(foreach l,server eval engine kernels,$(B)/lib$(l).a)
 EMBEDDED := $(wildcard migrations/*.sql) $(wildcard web/*.html web/*.css web/*.js web/*.svg)
 CHARTJS  ?= /usr/share/javascript/chart.js/chart.min.js
 TESTS    := $(wildcard tests/test_*.c)
+SOURCES  := $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*.h) tests/*.c tests/*.h)
 
-.PHONY: build demo test check e2e bench lint sanitize format clean help deps
+.PHONY: build demo test check bench lint sanitize format clean help deps
 .DEFAULT_GOAL := build
 
-build: deps ## build build/fathom (installs missing packages first)
+build: ## build build/fathom (installs missing packages first)
+	@sh tests/deps.sh build
 	@$(MAKE) --no-print-directory $(FATHOM)
 
 # -- objects, archives, the program -------------------------------------------------------------------
@@ -71,9 +75,38 @@ $(B)/tests/main.o: $(B)/tests/suites.h
 $(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(B)/tests/fixture.o $(B)/tests/fixture_model.o $(B)/embedded.o $(LIBS)
 	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(shell pkg-config --libs $(PKG_TEST)) $(LDLIBS)
 
-check: deps ## the Check suites only; SUITE=name runs one
+check: ## the Check suites only; SUITE=name runs one
+	@sh tests/deps.sh build test
 	@$(MAKE) --no-print-directory $(B)/tests/check_all $(FATHOM)
 	CK_RUN_SUITE=$(SUITE) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
+
+test: check ## everything that needs no GPU: Check suites, end to end over HTTP, the page in Chromium
+	FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e
+	FATHOM=$(abspath $(FATHOM)) /usr/bin/python3 -m unittest discover -v -s tests/browser
+
+lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck
+	@sh tests/deps.sh lint
+	sh tests/check_layers.sh
+	clang-format --dry-run --Werror $(SOURCES)
+	cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr --suppressions-list=.cppcheck -I. -D_GNU_SOURCE \
+	    -DFATHOM_VERSION='""' $(LAYERS)
+	printf '%s\n' $(filter %.c,$(SOURCES)) | xargs -P 2 -n 4 clang-tidy --quiet --warnings-as-errors='*' -- -std=c11 -D_GNU_SOURCE \
+	    -DFATHOM_VERSION='""' -I. $(PKG_CFLAGS)
+
+format: ## clang-format in place
+	clang-format -i $(SOURCES)
+
+sanitize: ## the Check suites under address+undefined, then thread sanitizers
+	@sh tests/deps.sh build test
+	$(MAKE) MODE=asan check
+	$(MAKE) MODE=tsan check
+
+demo: build ## three small models read six novels: jobs over REST, a table, and the page
+	@sh tests/deps.sh demo
+	@$(PYTHON) eval/demo/demo.py build/fathom
+
+deps: ## install what build and test need (Debian, Ubuntu); elsewhere name what is missing
+	@sh tests/deps.sh build test
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
