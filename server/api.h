@@ -1,0 +1,76 @@
+/* The REST API: handlers of the routes in routes.c, and what they share. All run on the HTTP thread. */
+#ifndef FATHOM_SERVER_API_H
+#define FATHOM_SERVER_API_H
+
+#include "engine/json.h"
+#include "server/core.h"
+#include "server/http.h"
+#include "server/store.h"
+
+struct api {
+	struct core *core;   /* borrowed */
+	struct store *store; /* borrowed: read-only, the HTTP thread's own */
+	struct registry registry;
+	const char *data_dir; /* borrowed: exports open their own connection */
+	bool loopback;        /* only this machine's names are accepted as Host */
+	int n_exports;        /* running export threads; the HTTP thread counts */
+};
+
+void routes_dispatch(struct http_request *r); /* routes.c: the handler of every request; r->app is a struct api */
+
+/* api_job.c */
+void api_job_list(struct http_request *r);
+void api_job_get(struct http_request *r);
+void api_job_cancel(struct http_request *r);
+void api_job_restart(struct http_request *r);
+void api_job_delete(struct http_request *r);
+/* api_job_create.c */
+void api_job_create(struct http_request *r);
+/* api_result.c */
+void api_result_json(struct http_request *r);
+void api_result_csv(struct http_request *r);
+void api_result_markdown(struct http_request *r);
+void api_job_curve(struct http_request *r);
+void api_curve(struct http_request *r);
+/* api_items.c */
+void api_items(struct http_request *r);
+/* api_catalog.c */
+void api_model_list(struct http_request *r);
+void api_model_get(struct http_request *r);
+void api_task_list(struct http_request *r);
+void api_task_get(struct http_request *r);
+void api_dataset_list(struct http_request *r);
+void api_worker_list(struct http_request *r);
+void api_health(struct http_request *r);
+/* api_static.c */
+void api_static(struct http_request *r);
+
+/* -- shared ------------------------------------------------------------------------------------ */
+
+/* The HTTP thread's store and the rest, of a request. */
+static inline struct api *api_of(const struct http_request *r)
+{
+	return r->app;
+}
+
+/* Ends a JSON body and sends it, or 500. */
+void api_send_json(struct http_request *r, unsigned status, struct buf *b);
+
+/* A job as JSON. live_tokens: core_job_live_tokens. full: with result or partial. */
+void job_write(struct json_writer *w, const char *key, const struct job *j, int64_t live_tokens, bool full);
+
+/* A request to the core, as the `state` of the HTTP request that waits for it. Allocated by api_call_new, freed with the request. */
+struct api_call {
+	struct request core;
+	void *data; /* of the handler; data_free'd with it */
+	void (*data_free)(void *data);
+};
+struct api_call *api_call_new(struct http_request *r, enum request_kind kind); /* NULL: 500 was sent */
+void api_call_submit(struct http_request *r, http_handler *then);
+/* True when the core refused: the problem has been sent. */
+bool api_call_failed(struct http_request *r);
+
+/* Whether a folder or file holds anything that a task could read. */
+bool dataset_is_empty(const char *path);
+
+#endif
