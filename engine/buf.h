@@ -20,13 +20,13 @@ struct buf {
 /* Initializer of an empty buffer of at most max_bytes. */
 #define BUF_INIT(max_bytes) ((struct buf){.max = (max_bytes)})
 
-void buf_release(struct buf *b);                /* frees and empties; keeps max; NULL is fine */
-void buf_clear(struct buf *b);                  /* len = 0, failed = false; keeps the memory */
+void buf_release(struct buf *b); /* frees and empties; keeps max; NULL is fine */
+void buf_clear(struct buf *b);   /* len = 0, failed = false; keeps the memory */
 void buf_append(struct buf *b, const void *data, size_t len);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void buf_consume(struct buf *b, size_t n);      /* drops the first n bytes (n <= len) */
+void buf_consume(struct buf *b, size_t n); /* drops the first n bytes (n <= len) */
 
 /* ERR_OK, or ERR_MEMORY with "what: larger than N bytes or out of memory". */
 err_code buf_check(const struct buf *b, const char *what, struct err *e);

@@ -7,9 +7,15 @@
 #include <string.h>
 
 static const char *const names[] = {
-    [ERR_OK] = "ok",           [ERR_INPUT] = "input",   [ERR_NOT_FOUND] = "not_found",
-    [ERR_CONFLICT] = "conflict", [ERR_CHANGED] = "changed", [ERR_IO] = "io",
-    [ERR_MEMORY] = "memory",   [ERR_DEVICE] = "device", [ERR_NUMERIC] = "numeric",
+    [ERR_OK] = "ok",
+    [ERR_INPUT] = "input",
+    [ERR_NOT_FOUND] = "not_found",
+    [ERR_CONFLICT] = "conflict",
+    [ERR_CHANGED] = "changed",
+    [ERR_IO] = "io",
+    [ERR_MEMORY] = "memory",
+    [ERR_DEVICE] = "device",
+    [ERR_NUMERIC] = "numeric",
     [ERR_CANCELLED] = "cancelled",
 };
 #define N_NAMES (sizeof names / sizeof *names)

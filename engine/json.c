@@ -65,8 +65,8 @@ static const char *string_end(const char *text, const char *s, const char *end, 
 			return NULL;
 		}
 	}
-	err_set(e, ERR_INPUT, "JSON: %s in a string at byte %td",
-	        s < end ? "a control character" : "unexpected end", s - text);
+	err_set(e, ERR_INPUT, "JSON: %s in a string at byte %td", s < end ? "a control character" : "unexpected end",
+	        s - text);
 	return NULL;
 }
 
@@ -88,8 +88,8 @@ static err_code lex(const char *text, size_t len, struct err *e)
 			if (!after || (after < end && (is_digit(*after) || *after == '.')))
 				return err_set(e, ERR_INPUT, "JSON: malformed number at byte %td", s - text);
 			if (after - s > 60)
-				return err_set(e, ERR_INPUT, "JSON: number of %td characters at byte %td",
-				               after - s, s - text);
+				return err_set(e, ERR_INPUT, "JSON: number of %td characters at byte %td", after - s,
+				               s - text);
 			s = after;
 		} else if (*s && strchr(" \t\r\n{}[]:,truefalsn", *s)) {
 			s++;

@@ -30,22 +30,22 @@ bool json_is_array(const struct json *j);
 bool json_is_string(const struct json *j);
 bool json_is_number(const struct json *j);
 bool json_is_bool(const struct json *j);
-bool json_is_null(const struct json *j); /* an explicit null; false for NULL */
+bool json_is_null(const struct json *j);          /* an explicit null; false for NULL */
 const char *json_type_name(const struct json *j); /* "object", ..., "absent" for NULL */
 
 const struct json *json_get(const struct json *object, const char *key); /* NULL when absent */
 const struct json *json_first(const struct json *container);             /* first child or NULL */
 const struct json *json_next(const struct json *child);
-size_t json_count(const struct json *container);                         /* O(n) */
-const char *json_key(const struct json *member);                         /* NULL outside objects */
+size_t json_count(const struct json *container); /* O(n) */
+const char *json_key(const struct json *member); /* NULL outside objects */
 
-const char *json_string(const struct json *j);                /* NULL unless a string */
+const char *json_string(const struct json *j); /* NULL unless a string */
 const char *json_get_string(const struct json *object, const char *key);
-bool json_number(const struct json *j, double *out);          /* false unless a number */
-bool json_integer(const struct json *j, int64_t *out);        /* false unless integral, |x| <= 2^53 */
+bool json_number(const struct json *j, double *out);   /* false unless a number */
+bool json_integer(const struct json *j, int64_t *out); /* false unless integral, |x| <= 2^53 */
 bool json_get_integer(const struct json *object, const char *key, int64_t *out);
 bool json_get_number(const struct json *object, const char *key, double *out);
-bool json_true(const struct json *j);                         /* is the literal true */
+bool json_true(const struct json *j); /* is the literal true */
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
@@ -69,7 +69,7 @@ void json_put_uint(struct json_writer *w, const char *key, uint64_t v);
 void json_put_double(struct json_writer *w, const char *key, double v); /* null unless finite */
 void json_put_bool(struct json_writer *w, const char *key, bool v);
 void json_put_null(struct json_writer *w, const char *key);
-void json_put_raw(struct json_writer *w, const char *key, const char *json_text); /* trusted */
+void json_put_raw(struct json_writer *w, const char *key, const char *json_text);  /* trusted */
 void json_put_value(struct json_writer *w, const char *key, const struct json *v); /* a copy */
 
 #endif

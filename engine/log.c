@@ -37,8 +37,7 @@ void log_line(enum log_level level, const char *fmt, ...)
 	clock_gettime(CLOCK_REALTIME, &now);
 	gmtime_r(&now.tv_sec, &tm);
 	n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
-	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %-5s ", now.tv_nsec / 1000000,
-	                      level_names[level]);
+	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %-5s ", now.tv_nsec / 1000000, level_names[level]);
 	va_start(ap, fmt);
 	k = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
 	va_end(ap);

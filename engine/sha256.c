@@ -77,8 +77,8 @@ static bool same_time(struct timespec a, struct timespec b)
 
 static bool seen_matches(const struct seen *s, const char *path, const struct stat *st)
 {
-	return !strcmp(s->path, path) && s->st.st_size == st->st_size &&
-	       same_time(s->st.st_mtim, st->st_mtim) && same_time(s->st.st_ctim, st->st_ctim);
+	return !strcmp(s->path, path) && s->st.st_size == st->st_size && same_time(s->st.st_mtim, st->st_mtim) &&
+	       same_time(s->st.st_ctim, st->st_ctim);
 }
 
 static bool recall(const char *path, const struct stat *st, char hex[SHA256_HEX])
@@ -152,15 +152,17 @@ static int compare_lines(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-err_code fingerprint_files(const char *const *paths, const char *const *names, size_t n,
-                           char out[FINGERPRINT_LEN], struct err *e)
+err_code fingerprint_files(const char *const *paths, const char *const *names, size_t n, char out[FINGERPRINT_LEN],
+                           struct err *e)
 {
 	struct buf all = BUF_INIT((size_t)1 << 30), line = BUF_INIT(1 << 16);
 	char **lines = mem_zalloc(n, sizeof *lines, e);
 	char hex[SHA256_HEX];
 	struct stat st;
-	err_code rc = lines ? ERR_OK : e->code;
+	err_code rc = ERR_OK;
 
+	if (!lines)
+		return e->code;
 	for (size_t i = 0; i < n && !rc; i++) {
 		rc = sha256_file(paths[i], hex, e);
 		if (!rc && stat(paths[i], &st))
@@ -182,7 +184,7 @@ err_code fingerprint_files(const char *const *paths, const char *const *names, s
 		sha256_hex(buf_str(&all), all.len, hex);
 		snprintf(out, FINGERPRINT_LEN, "sha256:%s", hex);
 	}
-	for (size_t i = 0; lines && i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		free(lines[i]);
 	free(lines);
 	buf_release(&all);

@@ -20,7 +20,7 @@ err_code sha256_file(const char *path, char hex[SHA256_HEX], struct err *e);
 /* The fingerprint of a set of files (design: "sha256 of the sorted lines `name size sha256(raw bytes)`"): "sha256:" and 64
  * hex digits. names[i] is how paths[i] is called in the set (its path relative to the model or dataset). */
 #define FINGERPRINT_LEN 72
-err_code fingerprint_files(const char *const *paths, const char *const *names, size_t n,
-                           char out[FINGERPRINT_LEN], struct err *e);
+err_code fingerprint_files(const char *const *paths, const char *const *names, size_t n, char out[FINGERPRINT_LEN],
+                           struct err *e);
 
 #endif

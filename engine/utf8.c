@@ -128,6 +128,6 @@ size_t utf8_clean(struct buf *out, const char *s, size_t len, bool newlines)
 bool utf8_is_space(uint32_t cp)
 {
 	return (cp >= 0x09 && cp <= 0x0D) || cp == 0x20 || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
-	       (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F ||
-	       cp == 0x205F || cp == 0x3000;
+	       (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F ||
+	       cp == 0x3000;
 }
