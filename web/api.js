@@ -1,0 +1,81 @@
+/* The API's client: JSON in, JSON out, and every failure an ApiError with words that can be shown. */
+
+const BASE = '/api/v1';
+
+/* `fields`: [{pointer, detail}] from problem+json, pointer without a leading '#'. status 0: the server did not answer. */
+export class ApiError extends Error {
+	constructor(status, message, fields = []) {
+		super(message);
+		this.name = 'ApiError';
+		this.status = status;
+		this.fields = fields;
+	}
+}
+
+function problemOf(status, body) {
+	const message = body?.detail || body?.title || `the server answered ${status}`;
+	const listed = Array.isArray(body?.errors) ? body.errors : [];
+	const fields = (listed.length ? listed : [body ?? {}])
+		.filter((f) => typeof f.pointer === 'string')
+		.map((f) => ({ pointer: f.pointer.replace(/^#/, ''), detail: f.detail || message }));
+	return new ApiError(status, message, fields);
+}
+
+async function call(path, options = {}) {
+	let response, text;
+	try {
+		response = await fetch(path, { headers: { Accept: 'application/json' }, cache: 'no-store', ...options });
+		text = await response.text();
+	} catch (e) {
+		if (e.name === 'AbortError')
+			throw e;
+		throw new ApiError(0, 'the server does not answer');
+	}
+	let body = null;
+	try {
+		body = text ? JSON.parse(text) : null;
+	} catch {
+		throw new ApiError(response.status, `the server answered ${response.status} with something that is not JSON`);
+	}
+	if (!response.ok)
+		throw problemOf(response.status, body);
+	return body;
+}
+
+const list = (body) => (Array.isArray(body) ? body : (body?.data ?? []));
+
+export const jobPath = (id, rest = '') => `${BASE}/jobs/${encodeURIComponent(id)}${rest}`;
+
+export const curvePath = (ids, metric) => `${BASE}/curve.svg?jobs=${ids.join(',')}&metric=${metric}`;
+
+export const api = {
+	health: () => call('/healthz'),
+	models: async () => list(await call(`${BASE}/models`)),
+	tasks: async () => list(await call(`${BASE}/tasks`)),
+	datasets: async () => list(await call(`${BASE}/datasets`)),
+	workers: async () => list(await call(`${BASE}/workers`)),
+
+	/* {data, next} of the page below job `after` (0: from the newest). */
+	async jobs(limit, after = 0) {
+		const query = new URLSearchParams({ limit });
+		if (after)
+			query.set('after', after);
+		const body = await call(`${BASE}/jobs?${query}`);
+		return { data: list(body), next: body?.next ?? null };
+	},
+	job: (id) => call(jobPath(id)),
+	cancel: (id) => call(jobPath(id, '/cancel'), { method: 'POST' }),
+	remove: (id) => call(jobPath(id), { method: 'DELETE' }),
+	submit: (job, idempotencyKey) =>
+		call(`${BASE}/jobs`, {
+			method: 'POST',
+			headers: { 'Content-Type': 'application/json', 'Idempotency-Key': idempotencyKey },
+			body: JSON.stringify(job),
+		}),
+};
+
+/* crypto.randomUUID exists only in secure contexts, and a page on another machine's port is none. */
+export function newKey() {
+	const bytes = crypto.getRandomValues(new Uint8Array(16));
+	return [...bytes].map((b) => b.toString(16).padStart(2, '0')).join('');
+}

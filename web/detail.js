@@ -1,0 +1,219 @@
+/* A job's own page, #/jobs/12: what was asked, how it goes, what came out, and what pins it. */
+
+import { ApiError, api, jobPath } from '/api.js';
+import { Curve } from '/curve.js';
+import { confirmed, h, setHidden, setText } from '/dom.js';
+import { METRICS, count, dateTime, duration, labelOf, measureText, timeOf } from '/format.js';
+import { isActive, newChip, newProgress, showChip, showProgress, titleOf } from '/jobs.js';
+import { seriesOf } from '/series.js';
+
+/* -- small pieces ----------------------------------------------------------------------------------- */
+
+const text = (value) => {
+	if (value === null || value === undefined)
+		return '–';
+	if (Array.isArray(value))
+		return value.map(text).join(', ');
+	if (typeof value === 'object')
+		return Object.entries(value).map(([k, v]) => `${k} ${text(v)}`).join(', ');
+	return String(value);
+};
+
+function facts(title, entries) {
+	const shown = entries.filter(([, value]) => value !== undefined && value !== '' && value !== null);
+	return h('section', { class: 'panel' }, h('h2', {}, title),
+		h('dl', { class: 'facts' }, shown.map(([name, value]) =>
+			h('div', {}, h('dt', {}, name), h('dd', {}, value instanceof Node ? value : text(value))))));
+}
+
+const fingerprint = (value) => (value ? h('code', { class: 'hash', title: value }, value.replace(/^sha256:/, '')) : null);
+
+function table(caption, head, rows) {
+	return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+		h('table', { class: 'numbers' }, h('caption', { class: 'unseen' }, caption),
+			h('thead', {}, h('tr', {}, head.map((t) => h('th', { scope: 'col' }, t)))),
+			h('tbody', {}, rows.map((row) => h('tr', {}, row.map((cell, i) =>
+				i === 0 ? h('th', { scope: 'row' }, cell) : h('td', {}, cell)))))));
+}
+
+const valueText = (m) => (typeof m.value === 'number' ? (m.unit === 'items' ? count(m.value) : measureText(m.value, m.stderr)) : `– (${m.reason ?? 'not measured'})`);
+
+/* -- metrics ---------------------------------------------------------------------------------------- */
+
+/* Lengths down, metrics across. */
+function lengthTable(metrics) {
+	const byLength = metrics.filter((m) => m.length > 0 && m.from === undefined && m.unit !== 'items');
+	if (!byLength.length)
+		return null;
+	const names = [...new Set(byLength.map((m) => m.name))];
+	const lengths = [...new Set(byLength.map((m) => m.length))].sort((a, b) => a - b);
+	const rows = lengths.map((length) => {
+		const at = (name) => byLength.find((m) => m.name === name && m.length === length);
+		const n = names.map((name) => at(name)?.n).find((x) => x !== undefined);
+		return [count(length), ...names.map((name) => (at(name) ? valueText(at(name)) : '–')), n === undefined ? '–' : count(n)];
+	});
+	return table('Metrics by length', ['Length', ...names.map((n) => METRICS[n]?.short ?? n), 'n'], rows);
+}
+
+function plainTable(metrics) {
+	const plain = metrics.filter((m) => m.from === undefined && (!(m.length > 0) || m.unit === 'items'));
+	if (!plain.length)
+		return null;
+	return table('Metrics', ['Metric', 'Value', 'n', 'Unit'], plain.map((m) =>
+		[[m.name, m.group, m.length && `at ${m.length}`].filter(Boolean).join(' · '), valueText(m), m.n === undefined ? '–' : count(m.n), m.unit ?? '']));
+}
+
+function positionTable(metrics) {
+	const bins = metrics.filter((m) => m.from !== undefined);
+	if (!bins.length)
+		return null;
+	return h('details', { class: 'values' }, h('summary', {}, 'Loss by position'),
+		table('Loss by position', ['Position', 'nats/token', 'n'], bins.map((m) =>
+			[m.to - m.from > 1 ? `${count(m.from)} to ${count(m.to - 1)}` : count(m.from), valueText(m), m.n === undefined ? '–' : count(m.n)])));
+}
+
+/* -- the page --------------------------------------------------------------------------------------- */
+
+export class Detail {
+	/* root: the article to fill. onGone(): the job was deleted. onChanged(): it was cancelled. models(): Map of descriptions. */
+	constructor(root, { models, onGone, onChanged }) {
+		this.root = root;
+		this.models = models;
+		this.onGone = onGone;
+		this.onChanged = onChanged;
+	}
+
+	/* Shows a job for the first time. */
+	open(id) {
+		this.id = id;
+		this.shown = '';
+		this.chip = newChip();
+		this.progress = newProgress();
+		this.heading = h('h1', { tabindex: '-1' }, `Job ${id}`);
+		this.sub = h('p', { class: 'quiet' });
+		this.alert = h('div', { class: 'form-alert', role: 'alert', hidden: true });
+		this.cancel = h('button', { class: 'button', type: 'button', hidden: true, onclick: () => this.askCancel() }, 'Cancel job');
+		this.remove = h('button', { class: 'button', type: 'button', hidden: true, onclick: () => this.askDelete() }, 'Delete job');
+		this.body = h('div', { class: 'detail-body' });
+		this.root.replaceChildren(h('p', {}, h('a', { class: 'back', href: '#/' }, '← All jobs')),
+			h('header', { class: 'detail-head' }, h('div', {}, this.heading, this.sub), this.chip,
+				h('div', { class: 'buttons' }, this.cancel, this.remove)),
+			this.progress, this.alert, this.body);
+		this.heading.focus({ preventScroll: true });
+		window.scrollTo(0, 0);
+	}
+
+	/* Updates in place; the body is made anew only when something in it changed. */
+	update(job) {
+		const title = titleOf(job, this.models());
+		setText(this.heading, `${title.model} on ${job.dataset ?? job.task}`);
+		setText(this.sub, [`Job ${job.id}`, job.name, title.scheme, job.task].filter(Boolean).join(' · '));
+		showChip(this.chip, job);
+		showProgress(this.progress, job);
+		setHidden(this.cancel, !isActive(job));
+		this.cancel.disabled = job.state === 'cancelling';
+		setHidden(this.remove, isActive(job));
+		const body = JSON.stringify([this.models().get(job.model), { ...job, progress: null }]);
+		if (body === this.shown)
+			return;
+		this.shown = body;
+		this.body.replaceChildren(...this.parts(job).filter(Boolean));
+	}
+
+	parts(job) {
+		const result = job.result ?? job.partial ?? null;
+		return [this.errorPart(job), this.warningsPart(job), this.curvePart(job), this.metricsPart(job, result),
+			this.requestPart(job, result), this.pinsPart(job, result)];
+	}
+
+	errorPart(job) {
+		if (!job.error)
+			return null;
+		const units = job.error.units ?? [];
+		return h('div', { class: 'form-alert' }, h('strong', {}, 'Failed: '), job.error.message ?? job.error.detail ?? text(job.error),
+			units.length > 0 && h('p', {}, `Units: ${units.slice(0, 20).join(', ')}${units.length > 20 ? ', …' : ''}`));
+	}
+
+	warningsPart(job) {
+		const all = [...new Set([...(job.warnings ?? []), ...(job.result?.warnings ?? [])].map(text))];
+		return all.length ? h('ul', { class: 'notes' }, all.map((w) => h('li', {}, w))) : null;
+	}
+
+	curvePart(job) {
+		const series = seriesOf(job, this.models().get(job.model));
+		if (!job.result || !series.has('ppl_token'))
+			return null;
+		const root = h('section', { class: 'panel chart', 'aria-labelledby': 'one' });
+		this.curve?.destroy();
+		this.curve = new Curve(root, { id: 'one' });
+		requestAnimationFrame(() => this.curve.show([series])); /* once it has a size */
+		return root;
+	}
+
+	metricsPart(job, result) {
+		if (!result?.metrics)
+			return null;
+		const partial = !job.result || result.partial;
+		const link = (rest, name, file) => h('a', { class: 'button small', href: jobPath(job.id, rest), download: file }, name);
+		return h('section', { class: 'panel' }, h('header', { class: 'panel-head' }, h('h2', {}, partial ? 'Metrics of what was computed' : 'Metrics'),
+			h('div', { class: 'tools' }, !partial && [link('/result.json', 'JSON', `job-${job.id}.json`), link('/result.csv', 'CSV', `job-${job.id}.csv`),
+				link('/result.md', 'Markdown', `job-${job.id}.md`)], link('/items', 'Items', `job-${job.id}-items.jsonl`))),
+		partial && h('p', { class: 'quiet' }, 'Over the units that stand; not the result of the job.'),
+		lengthTable(result.metrics), plainTable(result.metrics), positionTable(result.metrics));
+	}
+
+	requestPart(job, result) {
+		const params = result?.task?.params ?? job.params ?? {};
+		const tags = Object.entries(job.tags ?? {}).map(([k, v]) => `${k}=${v}`).join(', ');
+		return facts('Request', [['Model', job.model], ['Task', job.task], ['Dataset', job.dataset],
+			...Object.entries(params).map(([name, value]) => [labelOf(name), value === null ? 'all' : value]),
+			['Device', job.engine?.device], ['Number format', job.engine?.dtype], ['Position override', job.engine?.position],
+			['Priority', job.priority || null], ['Tags', tags],
+			['Created', this.time(job, 'created')], ['Started', this.time(job, 'started')], ['Finished', this.time(job, 'finished')]]);
+	}
+
+	time(job, what) {
+		const at = timeOf(job, what);
+		return at ? dateTime(at) : null;
+	}
+
+	pinsPart(job, result) {
+		const plan = job.plan ?? {};
+		const model = result?.model ?? plan.model ?? {};
+		const dataset = result?.dataset ?? plan.dataset ?? {};
+		const engine = result?.engine ?? plan.engine;
+		if (!model.fingerprint && !engine)
+			return null;
+		return facts('What it was measured with', [['Model', fingerprint(model.fingerprint)],
+			['Tokenizer', fingerprint(model.tokenizer_fingerprint)], ['Dataset', fingerprint(dataset.fingerprint)],
+			['Parameters', model.n_params && count(model.n_params)], ['Documents or items', dataset.n_items && count(dataset.n_items)],
+			['Position', model.position], ['Device', engine?.device], ['Number format', engine?.dtype], ['Engine', engine?.signature ?? engine?.version],
+			['Tokens', engine?.tokens && count(engine.tokens)], ['Time', engine?.seconds && duration(engine.seconds)],
+			['Speed', engine?.tokens_per_s && `${count(engine.tokens_per_s)} tokens/s`]]);
+	}
+
+	async act(call, then) {
+		try {
+			setHidden(this.alert, true);
+			await call();
+			then();
+		} catch (error) {
+			if (!(error instanceof ApiError))
+				throw error;
+			setText(this.alert, error.message);
+			setHidden(this.alert, false);
+		}
+	}
+
+	async askCancel() {
+		const id = this.id;
+		if (await confirmed(`Cancel job ${id}?`, 'It stops soon. What was computed stays readable.', 'Cancel the job'))
+			await this.act(() => api.cancel(id), this.onChanged);
+	}
+
+	async askDelete() {
+		const id = this.id;
+		if (await confirmed(`Delete job ${id}?`, 'Its result and items are removed for good.', 'Delete the job'))
+			await this.act(() => api.remove(id), this.onGone);
+	}
+}

@@ -1,0 +1,107 @@
+/* Words and digits: how numbers, times, schemes and protocols are written, everywhere the same. No DOM. */
+
+export const METRICS = {
+	ppl_token: { label: 'Perplexity per token', title: 'Perplexity against length', short: 'ppl/token' },
+	nll_token: { label: 'Loss per token (nats)', title: 'Loss against length', short: 'nats/token' },
+	bits_per_byte: { label: 'Bits per byte', title: 'Bits per byte against length', short: 'bits/byte' },
+	ppl_word: { label: 'Perplexity per word', title: 'Perplexity against length', short: 'ppl/word' },
+	ppl_doc_macro: { label: 'Perplexity, mean over documents', title: 'Perplexity against length', short: 'ppl, document mean' },
+};
+export const CURVE_METRICS = ['ppl_token', 'nll_token', 'bits_per_byte', 'ppl_word', 'ppl_doc_macro'];
+
+/* Metrics that count tokens: what another tokenizer makes incomparable. */
+export const perToken = (metric) => /_token$|_doc_macro$/.test(metric);
+
+const integers = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
+
+export const count = (n) => integers.format(n);
+
+/* 1234567 -> "1.23M": three digits that a glance can compare. */
+export function compact(n) {
+	for (const [size, suffix] of [[1e12, 'T'], [1e9, 'B'], [1e6, 'M'], [1e3, 'k']])
+		if (n >= size * 0.9995)
+			return Number((n / size).toPrecision(3)) + suffix;
+	return String(Math.round(n));
+}
+
+function decimalsFor(value, stderr) {
+	if (stderr > 0)
+		return Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(stderr)))); /* two digits of the stderr */
+	const size = Math.abs(value);
+	return size >= 1000 ? 1 : size >= 100 ? 2 : size >= 10 ? 3 : 4;
+}
+
+const fixed = (v, decimals) =>
+	v.toLocaleString('en-US', { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+
+/* A metric's value with as many digits as its standard error deserves, and that error apart: ["20.13", "0.42"]. */
+export function measure(value, stderr) {
+	if (typeof value !== 'number')
+		return ['–', ''];
+	if (Math.abs(value) >= 1e7)
+		return [value.toExponential(3), stderr > 0 ? stderr.toExponential(1) : ''];
+	const decimals = decimalsFor(value, stderr);
+	return [fixed(value, decimals), stderr > 0 ? fixed(stderr, decimals) : ''];
+}
+
+export function measureText(value, stderr) {
+	const [v, se] = measure(value, stderr);
+	return se ? `${v} ± ${se}` : v;
+}
+
+export function duration(seconds) {
+	if (!(seconds >= 0))
+		return '';
+	if (seconds < 10)
+		return `${seconds.toFixed(1)} s`;
+	if (seconds < 90)
+		return `${Math.round(seconds)} s`;
+	if (seconds < 5400)
+		return `${Math.round(seconds / 60)} min`;
+	if (seconds < 129600)
+		return `${Number((seconds / 3600).toPrecision(2))} h`;
+	return `${Math.round(seconds / 86400)} days`;
+}
+
+export function age(then, now = Date.now()) {
+	const seconds = (now - then) / 1000;
+	return seconds < 5 ? 'just now' : `${duration(Math.round(seconds / 5) * 5).replace('.0', '')} ago`;
+}
+
+export const dateTime = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+
+/* A time of the API: Unix milliseconds, or RFC 3339 text; 0 when there is none. */
+export function timeOf(job, what) {
+	const value = job[`${what}_ms`] ?? job[`${what}_at`] ?? job[what] ?? 0;
+	return typeof value === 'string' ? Date.parse(value) || 0 : value;
+}
+
+/* {"type":"yarn","factor":4} -> "YaRN ×4". */
+export function scheme(position) {
+	if (!position?.type)
+		return '';
+	const names = { rope: 'RoPE', yarn: 'YaRN', linear: 'RoPE linear', pope: 'PoPE', alibi: 'ALiBi' };
+	const name = names[position.type] ?? position.type;
+	return position.factor > 1 ? `${name} ×${Number(position.factor.toPrecision(4))}` : name;
+}
+
+/* The part of a task's parameters that changes what its number means: "sliding, stride 256, BOS per document". */
+export function protocol(params) {
+	if (!params)
+		return '';
+	const words = [];
+	if (params.protocol)
+		words.push(params.protocol);
+	if (params.protocol === 'sliding' && params.stride)
+		words.push(`stride ${params.stride}`);
+	if (params.bos && params.bos !== 'none')
+		words.push(`BOS per ${params.bos}`);
+	if (params.last_window === 'drop')
+		words.push('last window dropped');
+	return words.join(', ');
+}
+
+/* An API name for people: max_docs -> "Max docs". */
+export const labelOf = (name) => sentence(name.replaceAll('_', ' '));
+
+export const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) : '');

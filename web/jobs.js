@@ -1,0 +1,146 @@
+/* The list of jobs: one row a job, updated in place; a tick box puts its curve on the chart. Also the state chip and the
+ * progress line that the job's own page shares. */
+
+import { h, reconcile, setAttr, setHidden, setText } from '/dom.js';
+import { age, compact, count, duration, protocol, scheme, timeOf } from '/format.js';
+import { slotOf } from '/curve.js';
+
+export const isActive = (job) => ['queued', 'running', 'cancelling'].includes(job.state);
+
+/* Whether a curve can be drawn: the result stands, and it has lengths. */
+export const hasCurve = (job) => job.state === 'succeeded' && Array.isArray(job.params?.lengths);
+
+/* -- rates ------------------------------------------------------------------------------------------ */
+
+const seen = new Map(); /* job id -> [{at, done}], of the last ten seconds */
+
+/* Remembers a poll's progress; the rate is what was done over the last ten seconds. */
+export function noteProgress(job, now = performance.now()) {
+	if (job.state !== 'running') {
+		seen.delete(job.id);
+		return;
+	}
+	const points = (seen.get(job.id) ?? []).filter((p) => now - p.at < 10000);
+	points.push({ at: now, done: job.progress?.done ?? 0 });
+	seen.set(job.id, points);
+}
+
+function rateOf(job) {
+	if (job.progress?.tokens_per_s > 0)
+		return job.progress.tokens_per_s;
+	const points = seen.get(job.id) ?? [];
+	const [first, last] = [points[0], points.at(-1)];
+	return points.length > 1 && last.done > first.done ? ((last.done - first.done) / (last.at - first.at)) * 1000 : 0;
+}
+
+/* -- one progress line ------------------------------------------------------------------------------ */
+
+export function newProgress() {
+	const bar = h('progress', { max: 1, 'aria-label': 'Progress' });
+	const text = h('span', { class: 'progress-text' });
+	return h('div', { class: 'progress' }, bar, text);
+}
+
+function progressText(job) {
+	const { done = 0, total = 0, unit = 'tokens', eta_s: eta } = job.progress ?? {};
+	if (job.state === 'queued')
+		return job.waiting ? `waiting: ${job.waiting}` : 'waiting for a worker';
+	if (!total)
+		return 'preparing: reading and tokenizing';
+	const rate = unit === 'tokens' ? rateOf(job) : 0;
+	return [
+		`${Math.floor((100 * done) / total)} %`, `${compact(done)} of ${compact(total)} ${unit}`,
+		rate > 0 && `${compact(rate)} tokens/s`, eta > 0 && `${duration(Math.max(1, Math.round(eta)))} left`,
+	].filter(Boolean).join(' · ');
+}
+
+export function showProgress(node, job) {
+	const [bar, text] = node.children;
+	setHidden(node, !isActive(job));
+	if (!isActive(job))
+		return;
+	const { done = 0, total = 0 } = job.progress ?? {};
+	if (job.state === 'queued' || total > 0)
+		setAttr(bar, 'value', total > 0 ? done / total : 0);
+	else
+		bar.removeAttribute('value');
+	setText(text, progressText(job));
+}
+
+export const newChip = () => h('span', { class: 'chip' });
+
+export function showChip(node, job) {
+	setAttr(node, 'class', `chip ${job.state}`);
+	setText(node, job.state);
+}
+
+/* -- rows ------------------------------------------------------------------------------------------- */
+
+export function titleOf(job, models) {
+	const model = models.get(job.model);
+	const override = job.engine?.position;
+	const position = job.result?.model?.position ?? (override ? { ...model?.position, ...override } : model?.position);
+	return { model: job.model, scheme: scheme(position) };
+}
+
+function whenText(job) {
+	const [created, started, finished] = ['created', 'started', 'finished'].map((w) => timeOf(job, w));
+	if (finished && started)
+		return `${age(finished)}, took ${duration((finished - started) / 1000)}`;
+	return age(finished || started || created);
+}
+
+function outcomeText(job) {
+	if (job.state === 'failed')
+		return job.error?.message ?? job.error?.detail ?? 'failed';
+	return job.warnings?.length ? `${job.warnings.length} warning${job.warnings.length > 1 ? 's' : ''}` : '';
+}
+
+function newRow(job, onTick) {
+	const box = h('input', { type: 'checkbox', onchange: () => onTick(job.id, box.checked) });
+	const parts = {
+		tick: h('label', { class: 'tick' }, box, h('span', { class: 'unseen' }, `Draw the curve of job ${job.id}`)),
+		name: h('a', { class: 'row-name', href: `#/jobs/${job.id}` }),
+		scheme: h('span', { class: 'row-scheme' }),
+		what: h('span', { class: 'row-what' }),
+		chip: newChip(),
+		when: h('span', { class: 'row-when' }),
+		progress: newProgress(),
+		outcome: h('p', { class: 'row-outcome' }),
+	};
+	const row = h('li', { class: 'job' }, parts.tick,
+		h('div', { class: 'row-title' }, parts.name, parts.scheme), parts.what, parts.chip, parts.when,
+		parts.progress, parts.outcome);
+	row.parts = { ...parts, box };
+	return row;
+}
+
+function showRow(row, job, { models, drawn }) {
+	const { box, tick, name, scheme: schemeNode, what, chip, when, progress, outcome } = row.parts;
+	const title = titleOf(job, models);
+	const on = drawn.has(job.id);
+	box.disabled = !hasCurve(job);
+	box.checked = on;
+	setAttr(tick, 'class', on ? `tick slot-${slotOf(job.id)}` : 'tick');
+	setAttr(tick, 'title', box.disabled ? 'There is a curve when a job with lengths has succeeded' : 'Draw this curve');
+	setText(name, title.model);
+	setText(schemeNode, [title.scheme, `#${job.id}`, job.name].filter(Boolean).join(' · '));
+	setText(what, [job.task, protocol(job.params), job.dataset].filter(Boolean).join(' · '));
+	showChip(chip, job);
+	setText(when, whenText(job));
+	showProgress(progress, job);
+	const words = outcomeText(job);
+	setText(outcome, words);
+	setAttr(outcome, 'class', `row-outcome ${job.state}`);
+	setHidden(outcome, !words);
+}
+
+/* ul: the list element. context: { models: Map name -> description, drawn: Set of ids, onTick(id, on) }. */
+export function showJobs(ul, jobs, context) {
+	reconcile(ul, jobs, (j) => j.id, (j) => newRow(j, context.onTick), (row, j) => showRow(row, j, context));
+}
+
+export function countText(jobs, more) {
+	const active = jobs.filter(isActive).length;
+	return jobs.length ? `${count(jobs.length)}${more ? '+' : ''}, ${active} active` : '';
+}

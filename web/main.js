@@ -1,0 +1,324 @@
+/* The page: routes (#/ and #/jobs/12), the polling loop, and which curves are drawn. It owns the state; the modules beside it
+ * draw what they are given.
+ *
+ * Polling: each second while a job is active, slower when nothing moves, much slower in a hidden tab, and backing off while
+ * the server is away. A finished job's result never changes, so it is fetched once. */
+
+import { ApiError, api } from '/api.js';
+import { Curve } from '/curve.js';
+import { Detail } from '/detail.js';
+import { $, announce, h, reconcile, setHidden, setText } from '/dom.js';
+import { timeOf } from '/format.js';
+import { countText, hasCurve, isActive, noteProgress, showJobs } from '/jobs.js';
+import { seriesOf } from '/series.js';
+import { SubmitForm } from '/submit.js';
+
+const PAGE = 50;         /* jobs a page */
+const MAX_AUTO = 6;      /* curves drawn when nobody ticked any */
+const ACTIVE_MS = 1000;
+const IDLE_MS = 4000;
+const HIDDEN_MS = 15000;
+const LISTS_MS = 60000;  /* how old the lists of models and datasets may be */
+
+const state = {
+	models: new Map(), datasets: [], tasks: [], workers: [], version: '',
+	jobs: [], older: [], next: null, loaded: false, failures: 0,
+	ticked: null,        /* Set of job ids; null: nobody ticked, so the page chooses */
+	results: new Map(),  /* id -> job with its result, of jobs that succeeded */
+	listsAt: -Infinity, drawnKey: '',
+};
+
+const allJobs = () => [...state.jobs, ...state.older];
+
+/* -- which curves ----------------------------------------------------------------------------------- */
+
+/* The newest curves on the newest one's dataset and task, once a model and parameters. */
+function autoChoice() {
+	const curves = allJobs().filter(hasCurve);
+	const like = (j) => j.dataset === curves[0].dataset && j.task === curves[0].task;
+	const seen = new Set();
+	const fresh = (j) => {
+		const key = JSON.stringify([j.model, j.params, j.engine]);
+		return !seen.has(key) && seen.add(key);
+	};
+	return new Set(curves.filter((j) => like(j) && fresh(j)).slice(0, MAX_AUTO).map((j) => j.id));
+}
+
+const drawnIds = () => state.ticked ?? autoChoice();
+
+function tick(id, on) {
+	state.ticked = new Set(drawnIds());
+	if (on)
+		state.ticked.add(id);
+	else
+		state.ticked.delete(id);
+	writeHash();
+	refreshCurves();
+	showList();
+}
+
+/* The chart is in the address, so that it can be kept and sent. */
+function writeHash() {
+	if (currentJob())
+		return;
+	const query = new URLSearchParams();
+	if (state.ticked)
+		query.set('jobs', [...state.ticked].join(','));
+	if (curve.metric !== 'ppl_token')
+		query.set('metric', curve.metric);
+	const text = query.toString().replaceAll('%2C', ',');
+	history.replaceState(null, '', text ? `#/?${text}` : '#/');
+}
+
+function readHash() {
+	const query = new URLSearchParams(location.hash.split('?')[1] ?? '');
+	if (query.has('jobs'))
+		state.ticked = new Set(query.get('jobs').split(',').map(Number).filter((n) => n > 0));
+	const metric = query.get('metric');
+	if (metric && [...curve.select.options].some((o) => o.value === metric) && metric !== curve.metric)
+		curve.pick(metric);
+}
+
+const resultKey = (job) => `${job.id} ${timeOf(job, 'finished')}`;
+
+async function fetchResult(job) {
+	const key = resultKey(job);
+	if (state.results.get(job.id)?.key === key)
+		return;
+	state.results.set(job.id, { key, job: null });
+	try {
+		state.results.get(job.id).job = await api.job(job.id);
+	} catch {
+		state.results.delete(job.id); /* the next poll tries again */
+	}
+}
+
+/* Fetches what is missing of the drawn results, then redraws when what is drawn changed. */
+async function refreshCurves() {
+	const drawn = drawnIds();
+	const known = new Map(allJobs().map((j) => [j.id, j]));
+	const wanted = [...drawn].map((id) => known.get(id)).filter((j) => j && hasCurve(j));
+	await Promise.all(wanted.map(fetchResult));
+	const ready = wanted.map((j) => state.results.get(j.id)?.job).filter(Boolean).sort((a, b) => a.id - b.id);
+	const key = JSON.stringify([ready.map(resultKey), [...state.models.values()].map((m) => [m.name, m.context]), emptyText()]);
+	if (key === state.drawnKey)
+		return;
+	state.drawnKey = key;
+	curve.show(ready.map((j) => seriesOf(j, state.models.get(j.model))), emptyNode());
+	showList(); /* colours are settled now */
+}
+
+/* -- empty states ----------------------------------------------------------------------------------- */
+
+function emptyText() {
+	if (!state.loaded)
+		return ['Loading', ''];
+	if (allJobs().some(hasCurve))
+		return ['No curve is ticked', 'Tick jobs in the list to draw them here, one over the other.'];
+	if (allJobs().some(isActive))
+		return ['The first curve is being measured', 'It appears here when its job is done; the list shows how far it is.'];
+	return ['No curve yet', 'Tick one or more models in the form, choose a dataset, and press Evaluate. Perplexity against length is drawn here when the jobs are done.'];
+}
+
+function emptyNode() {
+	const [title, text] = emptyText();
+	return h('div', {}, h('strong', {}, title), h('p', {}, text));
+}
+
+/* -- drawing ---------------------------------------------------------------------------------------- */
+
+function showList() {
+	const jobs = allJobs();
+	showJobs($('jobs'), jobs, { models: state.models, drawn: drawnIds(), onTick: tick });
+	setText($('jobs-count'), countText(jobs, state.next));
+	setHidden($('jobs-more'), !state.next);
+	setText($('jobs-empty'), state.loaded ? 'No jobs yet. The form starts one, and so does the API: POST /api/v1/jobs.' : 'Loading');
+	setHidden($('jobs-empty'), jobs.length > 0);
+}
+
+const deviceOf = (w) => (typeof w.device === 'object' ? w.device?.device : w.device) ?? w.spec ?? w.name ?? '';
+
+function showWorkers() {
+	const row = () => h('li', {}, h('span', { class: 'worker-name' }), h('span', { class: 'chip' }), h('span', { class: 'quiet' }));
+	reconcile($('workers'), state.workers.map((w, i) => ({ ...w, i })), (w) => w.i, row, (node, w) => {
+		const [name, chip, facts] = node.children;
+		setText(name, deviceOf(w));
+		setText(chip, (w.state ?? '').replaceAll('_', ' '));
+		chip.className = `chip worker-${w.state}`;
+		setText(facts, [w.device?.name ?? (w.signature ?? '').split('; ').slice(1, 3).join(' · '), w.job && `job ${w.job}`,
+			w.restarts > 0 && `${w.restarts} restart${w.restarts > 1 ? 's' : ''}`].filter(Boolean).join(' · '));
+	});
+	setText($('workers-empty'), 'No worker is running: jobs wait. Start the server with --workers cpu.');
+	setHidden($('workers-empty'), state.workers.length > 0 || !state.loaded);
+}
+
+function showStatus() {
+	const running = state.jobs.filter((j) => j.state === 'running').length;
+	const queued = state.jobs.filter((j) => j.state === 'queued').length;
+	const words = [running && `${running} running`, queued && `${queued} waiting`].filter(Boolean).join(', ') || 'idle';
+	$('status').className = `status ${state.failures ? 'away' : running ? 'busy' : 'idle'}`;
+	setText($('status'), state.failures ? 'offline' : words);
+	$('status').title = state.version ? `fathom ${state.version}` : '';
+	document.title = running + queued ? `(${running + queued}) fathom` : 'fathom';
+}
+
+function showBanner(error) {
+	setText($('banner'), error ? `${error.message}. Trying again.`.replace(/^./, (c) => c.toUpperCase()) : '');
+	setHidden($('banner'), !error);
+}
+
+/* -- polling ---------------------------------------------------------------------------------------- */
+
+let timer = 0, polling = false, again = false;
+
+/* Says when a job that was active is so no more. */
+function announceEnds(before, after) {
+	const was = new Map(before.map((j) => [j.id, j]));
+	for (const job of after)
+		if (!isActive(job) && was.has(job.id) && isActive(was.get(job.id)))
+			announce(`Job ${job.id}, ${job.model}: ${job.state}`);
+}
+
+async function pollJobs() {
+	const page = await api.jobs(PAGE);
+	announceEnds(state.jobs, page.data);
+	page.data.forEach((j) => noteProgress(j));
+	state.jobs = page.data;
+	const last = page.data.at(-1)?.id ?? 0;
+	state.older = state.older.filter((j) => j.id < last);
+	if (!state.older.length)
+		state.next = page.next;
+	state.loaded = true;
+}
+
+async function pollLists() {
+	if (performance.now() - state.listsAt < LISTS_MS)
+		return;
+	state.listsAt = performance.now();
+	const [models, datasets, tasks] = await Promise.all([api.models(), api.datasets(), api.tasks()]);
+	state.models = new Map(models.map((m) => [m.name, m]));
+	state.datasets = datasets;
+	state.tasks = tasks;
+	form.setChoices({ models, datasets, tasks, workers: state.workers });
+}
+
+async function pollDetail() {
+	const id = currentJob();
+	if (!id)
+		return;
+	try {
+		const job = await api.job(id);
+		noteProgress(job);
+		if (currentJob() === id)
+			detail.update(job);
+	} catch (error) {
+		if (!(error instanceof ApiError) || error.status !== 404)
+			throw error;
+		$('detail').replaceChildren(h('p', {}, h('a', { class: 'back', href: '#/' }, '← All jobs')),
+			h('h1', {}, `Job ${id} is not there`), h('p', { class: 'quiet' }, 'It may have been deleted.'));
+	}
+}
+
+async function pollAll() {
+	state.workers = await api.workers();
+	await Promise.all([pollJobs(), pollDetail()]);
+	showList();
+	showWorkers();
+	await refreshCurves();
+}
+
+function nextDelay() {
+	if (document.hidden)
+		return HIDDEN_MS;
+	if (state.failures)
+		return Math.min(ACTIVE_MS * 2 ** state.failures, HIDDEN_MS);
+	return state.jobs.some(isActive) ? ACTIVE_MS : IDLE_MS;
+}
+
+async function poll() {
+	if (polling) {
+		again = true;
+		return;
+	}
+	clearTimeout(timer);
+	polling = true;
+	again = false;
+	try {
+		await pollAll();
+		await pollLists();
+		state.failures = 0;
+		showBanner(null);
+	} catch (error) {
+		if (!(error instanceof ApiError))
+			throw error;
+		state.failures++;
+		state.listsAt = -Infinity;
+		showBanner(error);
+	} finally {
+		polling = false;
+		showStatus();
+		timer = setTimeout(poll, again ? 0 : nextDelay());
+	}
+}
+
+async function showOlder() {
+	try {
+		const page = await api.jobs(PAGE, state.next);
+		state.older.push(...page.data);
+		state.next = page.next;
+		showList();
+	} catch (error) {
+		if (!(error instanceof ApiError))
+			throw error;
+		showBanner(error);
+	}
+}
+
+/* -- routes ----------------------------------------------------------------------------------------- */
+
+function currentJob() {
+	return Number(/^#\/jobs\/(\d+)/.exec(location.hash)?.[1] ?? 0);
+}
+
+function route() {
+	const id = currentJob();
+	setHidden($('overview'), Boolean(id));
+	setHidden($('detail'), !id);
+	if (id)
+		detail.open(id);
+	else
+		readHash();
+	state.drawnKey = '';
+	poll();
+}
+
+function submitted(job) {
+	state.ticked?.add(job.id); /* its curve joins the others when it is there */
+	state.jobs = [job, ...state.jobs.filter((j) => j.id !== job.id)];
+	showList();
+	showStatus();
+	poll();
+}
+
+const curve = new Curve($('chart'), { id: 'chart-title', onRemove: (id) => tick(id, false), onMetric: writeHash });
+const form = new SubmitForm($('submit'), submitted);
+const detail = new Detail($('detail'), {
+	models: () => state.models,
+	onChanged: poll,
+	onGone: () => {
+		location.hash = '#/';
+	},
+});
+
+$('jobs-more').addEventListener('click', showOlder);
+$('jump').addEventListener('click', () => {
+	$('submit-title').scrollIntoView();
+	$('submit').querySelector('input').focus({ preventScroll: true });
+});
+window.addEventListener('hashchange', route);
+document.addEventListener('visibilitychange', () => document.hidden || poll());
+api.health().then((health) => {
+	state.version = health?.version ?? '';
+	showStatus();
+}, () => {});
+route();

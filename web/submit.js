@@ -1,0 +1,302 @@
+/* The form of a new evaluation, built from what the API says: models, datasets, tasks and their tables of parameters.
+ * A job is submitted a ticked model. The server judges every value; its message is shown at the field that its JSON pointer
+ * names. Here only text that is no number at all is refused. */
+
+import { ApiError, api, newKey } from '/api.js';
+import { announce, h, setAttr, setHidden, setText } from '/dom.js';
+import { compact, count, labelOf, scheme, sentence } from '/format.js';
+
+const N_PLAIN = 3; /* parameters that are shown at once; the rest stand under "More parameters" */
+
+const nameOf = (x) => (typeof x === 'string' ? x : x.name);
+
+/* -- fields ----------------------------------------------------------------------------------------- */
+
+/* A field is { pointer, node, control, error, read() }: read gives the value, undefined when left to the server's
+ * default, and throws an Error with words for the field. */
+function newField(pointer, label, control, { help = '', read }) {
+	const id = `f${pointer.replaceAll('/', '-')}`;
+	const error = h('p', { class: 'field-error', id: `${id}-error`, hidden: true });
+	control.id = id;
+	control.setAttribute('aria-describedby', `${id}-help ${id}-error`);
+	const node = h('div', { class: 'field' }, h('label', { for: id }, label), control, error,
+		h('p', { class: 'help', id: `${id}-help` }, help));
+	return { pointer, node, control, error, read };
+}
+
+function readInt(text) {
+	if (!/^[+-]?\d+$/.test(text))
+		throw new Error(`'${text}' is not a whole number`);
+	return Number(text);
+}
+
+const show = (value) => (value === null || value === undefined ? '' : Array.isArray(value) ? value.join(', ') : String(value));
+
+function choicesOf(param) {
+	return Array.isArray(param.choices) ? param.choices : String(param.choices ?? '').split('|').filter(Boolean);
+}
+
+function paramControl(param) {
+	const fallback = param.default;
+	if (param.type === 'bool') {
+		const box = h('input', { type: 'checkbox' });
+		box.checked = fallback === true;
+		return [box, () => box.checked];
+	}
+	if (param.type === 'enum') {
+		const select = h('select', {}, choicesOf(param).map((c) => h('option', { value: c }, c)));
+		select.value = show(fallback);
+		return [select, () => select.value];
+	}
+	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder: fallback === null || fallback === undefined ? 'all' : null };
+	const input = param.type === 'int'
+		? h('input', { type: 'text', inputmode: 'numeric', ...attributes })
+		: h('textarea', { rows: 2, ...attributes });
+	input.value = show(fallback);
+	const words = () => input.value.split(/[\s,;]+/).filter(Boolean);
+	if (param.type === 'int')
+		return [input, () => (input.value.trim() ? readInt(input.value.trim()) : undefined)];
+	return [input, () => (words().length ? words().map(readInt) : undefined)];
+}
+
+function rangeText(param) {
+	const [min, max] = Array.isArray(param.range) ? param.range : [param.min ?? param.minimum, param.max ?? param.maximum];
+	if (typeof min !== 'number' || param.type === 'enum' || param.type === 'bool')
+		return '';
+	return max > 1e15 ? `, from ${count(min)}` : `, ${count(min)} to ${count(max)}`;
+}
+
+function paramField(param) {
+	const [control, read] = paramControl(param);
+	return newField(`/params/${param.name}`, labelOf(param.name), control,
+		{ help: sentence(param.help ?? '') + rangeText(param), read });
+}
+
+/* -- the form --------------------------------------------------------------------------------------- */
+
+export class SubmitForm {
+	/* form: the element to fill. onSubmitted(job): called for each job that the server took. */
+	constructor(form, onSubmitted) {
+		this.form = form;
+		this.onSubmitted = onSubmitted;
+		this.params = [];
+		this.keys = new Map(); /* body as sent -> idempotency key, so that a repeated press after a lost answer is one job */
+		this.build();
+		form.addEventListener('submit', (event) => {
+			event.preventDefault();
+			this.submit();
+		});
+	}
+
+	build() {
+		this.alert = h('div', { class: 'form-alert', role: 'alert', hidden: true });
+		this.modelList = h('div', { class: 'models', id: 'f-model', role: 'group', tabindex: '-1',
+			'aria-labelledby': 'models-legend', 'aria-describedby': 'f-model-error' });
+		this.modelError = h('p', { class: 'field-error', id: 'f-model-error', hidden: true });
+		this.modelField = { pointer: '/model', node: h('fieldset', { class: 'field' },
+			h('legend', { id: 'models-legend' }, 'Models'), this.modelList, this.modelError),
+		control: this.modelList, error: this.modelError };
+		this.dataset = this.selectField('/dataset', 'Dataset');
+		this.task = this.selectField('/task', 'Task');
+		this.task.control.addEventListener('change', () => this.showTask());
+		this.plain = h('div', { class: 'grid' });
+		this.rest = h('div', { class: 'grid' });
+		this.more = h('details', {}, h('summary', {}, 'More parameters'), this.rest);
+		this.button = h('button', { class: 'button primary', id: 'submit-button' }, 'Evaluate');
+		this.form.replaceChildren(this.modelField.node, this.dataset.node, this.task.node, this.plain, this.more,
+			this.buildEngine(), this.alert, this.button);
+		this.form.addEventListener('change', () => this.showButton());
+	}
+
+	selectField(pointer, label) {
+		const select = h('select', {});
+		return newField(pointer, label, select, { read: () => select.value || undefined });
+	}
+
+	buildEngine() {
+		const option = (value, text) => h('option', { value }, text);
+		const select = (...options) => h('select', {}, options);
+		const plain = (pointer, label, control, help) =>
+			newField(pointer, label, control, { help, read: () => control.value.trim() || undefined });
+		this.name = plain('/name', 'Name', h('input', { type: 'text', autocomplete: 'off', maxlength: 200 }), 'Yours to choose');
+		this.device = plain('/engine/device', 'Device', select(option('', 'any')));
+		this.dtype = plain('/engine/dtype', 'Number format',
+			select(option('', 'auto'), option('f32', 'f32'), option('bf16', 'bf16'), option('f16', 'f16')));
+		this.scaling = plain('/engine/position', 'Position scaling',
+			select(option('', 'as trained'), option('none', 'none'), option('linear', 'linear'), option('yarn', 'YaRN')),
+			'Overrides the checkpoint, without training');
+		const factor = h('input', { type: 'text', inputmode: 'decimal', autocomplete: 'off', value: '4' });
+		this.factor = newField('/engine/position/factor', 'Scaling factor', factor, { read: () => {
+			if (!(Number(factor.value) > 0))
+				throw new Error(`'${factor.value}' is not a positive number`);
+			return Number(factor.value);
+		} });
+		setHidden(this.factor.node, true);
+		this.scaling.control.addEventListener('change', () =>
+			setHidden(this.factor.node, !['linear', 'yarn'].includes(this.scaling.control.value)));
+		this.engineFields = [this.name, this.device, this.dtype, this.scaling, this.factor];
+		return h('details', {}, h('summary', {}, 'Name, device, position scaling'),
+			h('div', { class: 'grid' }, this.engineFields.map((f) => f.node)));
+	}
+
+	/* New lists from the API; what was chosen stays chosen. */
+	setChoices({ models, datasets, tasks, workers }) {
+		this.models = models;
+		this.tasks = tasks;
+		this.showModels();
+		this.fill(this.dataset.control, datasets.map(nameOf), 'No datasets: start the server with --datasets DIR');
+		this.fill(this.task.control, tasks.map(nameOf), 'No tasks');
+		const devices = [...new Set(workers.map((w) => (typeof w.device === 'string' ? w.device : w.device?.device)).filter(Boolean))];
+		this.fill(this.device.control, ['', ...devices], '', (d) => d || 'any');
+		if (this.shownTask !== this.task.control.value)
+			this.showTask();
+		this.showButton();
+	}
+
+	fill(select, values, none, text = (v) => v) {
+		const old = select.value;
+		if (values.join('\n') === select.dataset.values)
+			return;
+		select.dataset.values = values.join('\n');
+		select.replaceChildren(...(values.length ? values.map((v) => h('option', { value: v }, text(v))) : [h('option', { value: '' }, none)]));
+		if (values.includes(old))
+			select.value = old;
+		select.disabled = values.length === 0;
+	}
+
+	showModels() {
+		const ticked = new Set(this.chosen());
+		const facts = (m) => m.error ? String(m.error?.message ?? m.error) : [scheme(m.position), m.n_params && `${compact(m.n_params)} parameters`,
+			(m.context ?? m.n_ctx) && `context ${m.context ?? m.n_ctx}`].filter(Boolean).join(' · ');
+		const text = JSON.stringify(this.models.map((m) => [m.name, facts(m)]));
+		if (text === this.modelList.dataset.shown)
+			return;
+		this.modelList.dataset.shown = text;
+		const row = (m) => {
+			const box = h('input', { type: 'checkbox', name: 'model', value: m.name, disabled: Boolean(m.error) });
+			box.checked = ticked.has(m.name);
+			return h('label', { class: 'model' }, box, h('span', {}, h('span', { class: 'model-name' }, m.name),
+				h('span', { class: 'quiet' }, facts(m))));
+		};
+		const none = h('p', { class: 'empty' }, 'No models found. Start the server with ', h('code', {}, '--models DIR'),
+			': a folder that holds checkpoints, each a folder with config.json.');
+		this.modelList.replaceChildren(...(this.models.length ? this.models.map(row) : [none]));
+	}
+
+	chosen() {
+		return [...this.modelList.querySelectorAll('input:checked')].map((box) => box.value);
+	}
+
+	showTask() {
+		this.shownTask = this.task.control.value;
+		const task = this.tasks.find((t) => nameOf(t) === this.shownTask);
+		const list = task?.params ?? task?.parameters ?? [];
+		this.params = list.map(paramField);
+		this.plain.replaceChildren(...this.params.slice(0, N_PLAIN).map((f) => f.node));
+		this.rest.replaceChildren(...this.params.slice(N_PLAIN).map((f) => f.node));
+		setHidden(this.more, this.params.length <= N_PLAIN);
+		setText(this.task.node.querySelector('.help'), sentence(task?.summary ?? ''));
+	}
+
+	showButton() {
+		const n = this.chosen().length;
+		setText(this.button, n > 1 ? `Evaluate ${n} models` : 'Evaluate');
+	}
+
+	/* -- errors -- */
+
+	fields() {
+		return [this.modelField, this.dataset, this.task, ...this.params, ...this.engineFields];
+	}
+
+	clearErrors() {
+		setHidden(this.alert, true);
+		for (const field of this.fields()) {
+			setHidden(field.error, true);
+			field.control.removeAttribute('aria-invalid');
+		}
+	}
+
+	/* Marks the field with the longest pointer that the given one starts with; false when there is none. */
+	mark(pointer, detail) {
+		const under = (f) => pointer === f.pointer || pointer.startsWith(`${f.pointer}/`);
+		const field = this.fields().filter(under).sort((a, b) => b.pointer.length - a.pointer.length)[0];
+		if (!field)
+			return false;
+		setText(field.error, detail);
+		setHidden(field.error, false);
+		setAttr(field.control, 'aria-invalid', 'true');
+		const details = field.node.closest('details');
+		if (details)
+			details.open = true;
+		if (!this.marked)
+			field.control.focus();
+		this.marked = true;
+		return true;
+	}
+
+	showError(error, model) {
+		this.marked = false;
+		for (const f of error.fields ?? [])
+			this.mark(f.pointer, f.detail);
+		setText(this.alert, model ? `${model}: ${error.message}` : error.message);
+		setHidden(this.alert, false);
+	}
+
+	/* -- submitting -- */
+
+	/* The job without its model; null when a field could not be read, which is then marked. */
+	read() {
+		let good = true;
+		this.marked = false;
+		const value = (field) => {
+			try {
+				return field.read();
+			} catch (e) {
+				good = this.mark(field.pointer, e.message) && false;
+				return undefined;
+			}
+		};
+		const params = Object.fromEntries(this.params.map((f) => [f.pointer.split('/').pop(), value(f)]));
+		const type = value(this.scaling);
+		const factor = type && type !== 'none' ? value(this.factor) : undefined;
+		const engine = { device: value(this.device), dtype: value(this.dtype), position: type ? { type, factor } : undefined };
+		const job = { task: value(this.task), dataset: value(this.dataset), params, name: value(this.name) };
+		if (Object.values(engine).some((v) => v !== undefined))
+			job.engine = engine;
+		return good ? job : null;
+	}
+
+	async submit() {
+		this.clearErrors();
+		const models = this.chosen();
+		const job = this.read();
+		if (!models.length)
+			this.mark('/model', 'Tick at least one model');
+		if (!job || !models.length || this.button.disabled)
+			return;
+		this.button.disabled = true;
+		try {
+			for (const model of models)
+				await this.submitOne({ model, ...job });
+			announce(models.length > 1 ? `${models.length} jobs submitted` : 'Job submitted');
+		} finally {
+			this.button.disabled = false;
+			this.showButton();
+		}
+	}
+
+	async submitOne(job) {
+		const body = JSON.stringify(job);
+		if (!this.keys.has(body))
+			this.keys.set(body, newKey());
+		try {
+			this.onSubmitted(await api.submit(job, this.keys.get(body)));
+			this.keys.delete(body);
+		} catch (error) {
+			if (!(error instanceof ApiError))
+				throw error;
+			this.showError(error, job.model);
+		}
+	}
+}
