@@ -79,20 +79,24 @@ static bool matches_all(const struct route *t)
 	return !strcmp(t->path, "/{name}");
 }
 
-/* 404, or 405 with what the path does allow; 204 for OPTIONS. */
-static void send_no_route(struct http_request *r)
+/* The methods that a path has, as the value of Allow; "" for a path that only the last route matches. */
+static void allowed_methods(const char *path, char *allow, size_t size)
 {
-	char allow[100] = "";
-	struct buf none = BUF_INIT(0);
 	const char *name;
 	int64_t id;
 
-	for (size_t i = 0; i < N_ROUTES; i++) {
-		if (matches_all(&routes[i]) || !match_path(routes[i].path, r->path, &id, &name))
-			continue;
-		snprintf(allow + strlen(allow), sizeof allow - strlen(allow), "%s%s%s", *allow ? ", " : "",
-		         strcmp(routes[i].method, "GET") ? "" : "HEAD, ", routes[i].method);
-	}
+	*allow = '\0';
+	for (size_t i = 0; i < N_ROUTES; i++)
+		if (!matches_all(&routes[i]) && match_path(routes[i].path, path, &id, &name))
+			snprintf(allow + strlen(allow), size - strlen(allow), "%s%s%s", *allow ? ", " : "",
+			         strcmp(routes[i].method, "GET") ? "" : "HEAD, ", routes[i].method);
+}
+
+/* 404, or 405 with what the path does allow; 204 for OPTIONS. */
+static void send_no_route(struct http_request *r, const char *allow)
+{
+	struct buf none = BUF_INIT(0);
+
 	if (!*allow) {
 		problem_send(r, 404, "nothing at %.500s", r->path);
 		return;
@@ -178,6 +182,7 @@ void routes_dispatch(struct http_request *r)
 {
 	const struct route *t = NULL;
 	const char *name = NULL;
+	char allow[100];
 
 	if (r->body_too_large) {
 		problem_send(r, 413, "the body is larger than %zu bytes", HTTP_MAX_BODY);
@@ -192,8 +197,9 @@ void routes_dispatch(struct http_request *r)
 	for (size_t i = 0; i < N_ROUTES && !t; i++)
 		if (same_method(routes[i].method, r->method) && match_path(routes[i].path, r->path, &r->id, &name))
 			t = &routes[i];
-	if (!t) {
-		send_no_route(r);
+	allowed_methods(r->path, allow, sizeof allow);
+	if (!t || (matches_all(t) && *allow)) {
+		send_no_route(r, allow);
 		return;
 	}
 	if (!check_query(r, t))

@@ -1,0 +1,72 @@
+/* What the handlers of the REST API share: see api.h. */
+#include "server/api.h"
+
+#include <stdlib.h>
+
+#include "server/problem.h"
+
+void api_send_json(struct http_request *r, unsigned status, struct buf *b)
+{
+	struct err e;
+
+	buf_putc(b, '\n');
+	if (buf_check(b, "the reply", &e)) {
+		buf_release(b);
+		problem_error(r, &e);
+		return;
+	}
+	http_send(r, status, "application/json", b);
+}
+
+/* -- requests to the core ------------------------------------------------------------------------- */
+
+static void call_free(void *state)
+{
+	struct api_call *c = state;
+
+	if (c->data_free)
+		c->data_free(c->data);
+	free(c->core.text);
+	free(c);
+}
+
+struct api_call *api_call_new(struct http_request *r, enum request_kind kind)
+{
+	struct err e;
+	struct api_call *c = mem_zalloc(1, sizeof *c, &e);
+
+	if (!c) {
+		problem_error(r, &e);
+		return NULL;
+	}
+	c->core.kind = kind;
+	c->core.job = r->id;
+	r->state = c;
+	r->state_free = call_free;
+	return c;
+}
+
+/* On the core thread. */
+static void on_done(struct request *q)
+{
+	http_complete(q->arg);
+}
+
+void api_call_submit(struct http_request *r, http_handler *then)
+{
+	struct api_call *c = r->state;
+
+	c->core.done = on_done;
+	c->core.arg = r;
+	http_suspend(r, then);
+	core_submit(api_of(r)->core, &c->core);
+}
+
+bool api_call_failed(struct http_request *r)
+{
+	const struct api_call *c = r->state;
+
+	if (c->core.err.code)
+		problem_error(r, &c->core.err);
+	return c->core.err.code != ERR_OK;
+}

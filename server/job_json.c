@@ -1,0 +1,134 @@
+/* A job as the API shows it. Times are RFC 3339 in UTC; columns that hold JSON go out as they are stored. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/api.h"
+
+static void put_time(struct json_writer *w, const char *key, int64_t ms)
+{
+	char text[48], whole[32];
+	time_t s = (time_t)(ms / 1000);
+	struct tm tm;
+
+	if (!ms || !gmtime_r(&s, &tm) || !strftime(whole, sizeof whole, "%Y-%m-%dT%H:%M:%S", &tm)) {
+		json_put_null(w, key);
+		return;
+	}
+	snprintf(text, sizeof text, "%s.%03dZ", whole, (int)(ms % 1000));
+	json_put_string(w, key, text);
+}
+
+static void put_json(struct json_writer *w, const char *key, const char *text)
+{
+	if (text)
+		json_put_raw(w, key, text);
+	else
+		json_put_null(w, key);
+}
+
+/* Tokens a second: of the units that are stored, else of the first batch by the clock; 0 when unknown. */
+static double rate_of(const struct job *j, int64_t done)
+{
+	struct timespec now;
+	double elapsed;
+
+	if (j->seconds > 0 && j->done_tokens > 0)
+		return (double)j->done_tokens / j->seconds;
+	clock_gettime(CLOCK_REALTIME, &now);
+	elapsed = (double)now.tv_sec - (double)j->started_ms / 1e3;
+	return j->started_ms && elapsed >= 1 ? (double)done / elapsed : 0;
+}
+
+static void put_progress(struct json_writer *w, const struct job *j, int64_t live)
+{
+	int64_t done = j->done_tokens + (live > 0 ? live : 0);
+	double rate;
+
+	if (done > j->total_tokens)
+		done = j->total_tokens;
+	rate = rate_of(j, done);
+	json_begin_object(w, "progress");
+	json_put_int(w, "done", done);
+	json_put_int(w, "total", j->total_tokens);
+	json_put_string(w, "unit", "tokens");
+	if (j->state == JOB_RUNNING && rate > 0)
+		json_put_double(w, "eta_s", (double)(int64_t)((double)(j->total_tokens - done) / rate * 10) / 10);
+	else
+		json_put_null(w, "eta_s");
+	json_put_int(w, "units_done", j->done_units);
+	json_put_int(w, "units_failed", j->failed_units);
+	json_put_int(w, "units_total", j->n_units);
+	json_end_object(w);
+}
+
+/* The plan's warnings stand on the job itself: a client reads them while it runs. */
+static void put_warnings(struct json_writer *w, const struct json *plan)
+{
+	const struct json *list = json_get(plan, "warnings");
+
+	if (json_is_array(list)) {
+		json_put_value(w, "warnings", list);
+	} else {
+		json_begin_array(w, "warnings");
+		json_end_array(w);
+	}
+}
+
+static void put_link(struct json_writer *w, const char *key, int64_t id, const char *rest)
+{
+	char path[80];
+
+	snprintf(path, sizeof path, "/api/v1/jobs/%lld%s", (long long)id, rest);
+	json_put_string(w, key, path);
+}
+
+static void put_links(struct json_writer *w, const struct job *j)
+{
+	json_begin_object(w, "links");
+	put_link(w, "self", j->id, "");
+	if (!job_state_final(j->state))
+		put_link(w, "cancel", j->id, "/cancel");
+	if (j->state == JOB_SUCCEEDED) {
+		put_link(w, "result", j->id, "/result.json");
+		put_link(w, "curve", j->id, "/curve.svg");
+	}
+	if (j->done_units)
+		put_link(w, "items", j->id, "/items");
+	json_end_object(w);
+}
+
+void job_write(struct json_writer *w, const char *key, const struct job *j, int64_t live_tokens, bool full)
+{
+	struct json *plan = NULL;
+	struct err ignored;
+
+	if (j->plan && json_parse(j->plan, strlen(j->plan), &plan, &ignored))
+		plan = NULL;
+	json_begin_object(w, key);
+	json_put_int(w, "id", j->id);
+	json_put_string(w, "name", j->name);
+	json_put_string(w, "state", job_state_name(j->state));
+	json_put_string(w, "model", j->model);
+	json_put_string(w, "task", j->task);
+	json_put_string(w, "dataset", j->dataset);
+	put_json(w, "params", j->params);
+	put_json(w, "engine", j->engine);
+	put_json(w, "tags", j->tags);
+	json_put_int(w, "priority", j->priority);
+	put_progress(w, j, live_tokens);
+	put_time(w, "created_at", j->created_ms);
+	put_time(w, "started_at", j->started_ms);
+	put_time(w, "finished_at", j->finished_ms);
+	json_put_string(w, "waiting", j->waiting);
+	put_json(w, "error", j->error);
+	put_warnings(w, plan);
+	put_json(w, "plan", j->plan);
+	if (full && j->state == JOB_SUCCEEDED)
+		put_json(w, "result", j->result);
+	else if (full && j->result)
+		put_json(w, "partial", j->result);
+	put_links(w, j);
+	json_end_object(w);
+	json_free(plan);
+}
