@@ -21,15 +21,17 @@ enum param_type {
 struct param {
 	const char *name;
 	enum param_type type;
-	const char *fallback; /* default as JSON text: "256", "\"windows\"", "[1024,2048]"; "null": none (all) */
-	const char *choices;  /* PARAM_ENUM: "windows|sliding|prefix" */
+	const char *
+	    fallback; /* default as JSON text: "256", "\"windows\"", "[1024,2048]"; "null": none (all) */
+	const char *choices; /* PARAM_ENUM: "windows|sliding|prefix" */
 	int64_t min, max;
 	const char *help; /* one line */
 };
 
 struct task; /* a row of the table in task.c; immutable, static */
 
-const struct task *task_find(const char *name, struct err *e); /* NULL: ERR_INPUT that lists the tasks */
+const struct task *task_find(const char *name,
+                             struct err *e); /* NULL: ERR_INPUT that lists the tasks */
 size_t task_count(void);
 const struct task *task_at(size_t i);
 const char *task_name(const struct task *t);
@@ -42,7 +44,8 @@ void task_help(const struct task *t, struct buf *out);
 
 /* Checks `given` (a JSON object or NULL) against the task's table and its cross-field rules, and appends the effective parameters
  * (every one, in table order) as a JSON object to out. e->pointer is relative to params: "/lengths/3". */
-err_code task_params(const struct task *t, const struct json *given, struct buf *out, struct err *e);
+err_code task_params(const struct task *t, const struct json *given, struct buf *out,
+                     struct err *e);
 
 /* Parses command-line "key=value" into a JSON object member appended to w by the parameter's type: lengths=512,1024. */
 err_code task_param_parse(const struct task *t, const char *assignment, struct json_writer *w,
@@ -73,27 +76,44 @@ int registry_each_dataset(const struct registry *r, registry_fn *f, void *arg);
 
 struct evaluation; /* a task on a dataset, tokenized and cut into units */
 
-/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it. ERR_INPUT when there is
- * nothing to score ("dataset 'x': no documents"). */
+/* Called now and then while an evaluation is opened: bytes of the dataset read so far, and all. Non-zero stops it
+ * (ERR_CANCELLED). */
+struct evaluation_watch {
+	int (*tick)(void *arg, uint64_t done, uint64_t total);
+	void *arg;
+};
+
+/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL. ERR_INPUT
+ * when there is nothing to score ("dataset 'x': no documents"). */
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
                          const char *dataset_path, const char *dataset_name,
-                         struct evaluation **out, struct err *e);
+                         const struct evaluation_watch *watch, struct evaluation **out,
+                         struct err *e);
 void evaluation_free(struct evaluation *ev);
 
 uint32_t evaluation_n_units(const struct evaluation *ev);
-uint64_t evaluation_unit_tokens(const struct evaluation *ev, uint32_t unit); /* input tokens: the work */
-uint64_t evaluation_batch_tokens(const struct evaluation *ev); /* tokens of its largest unit: for session_memory */
+uint64_t evaluation_unit_tokens(const struct evaluation *ev,
+                                uint32_t unit);          /* input tokens: the work */
+uint64_t evaluation_tokens(const struct evaluation *ev); /* of all units */
+uint64_t evaluation_batch_tokens(
+    const struct evaluation *ev); /* its largest chain, the least that a batch
+                                                                * must hold: for session_memory */
+const char *evaluation_fingerprint(const struct evaluation *ev); /* of the dataset; borrowed */
 
-/* Members of the plan: "dataset": {name, fingerprint, n_items}, "n_units", "unit_tokens": [...], "tokens",
- * "warnings": [...]. */
+/* Members of the plan: "dataset": {name, fingerprint, n_items, n_docs}, "n_units", "unit_tokens": [...], "tokens",
+ * "warnings": [...]. A unit of 0 tokens has nothing to score (a document without a window) and still has a
+ * result. */
 void evaluation_write_plan(const struct evaluation *ev, struct json_writer *w);
 
-/* Scores units[0..n) together as one or more batches of about session_batch_tokens; calls done(arg, unit, result JSON text,
- * tokens) for each, in the order given. A failing batch is tried again unit by unit: failed(arg, unit, e) is called for those that fail
- * alone, and the rest go on; ERR_CANCELLED and ERR_MEMORY end the call. done may return non-zero to stop (ERR_CANCELLED). */
+/* Scores units[0..n) in batches of about session_batch_tokens: small units share one, a large one is spread over several. Calls
+ * done(arg, unit, result JSON text, tokens) for each, in the order given, and batch(arg) (may be NULL) after the units that were
+ * scored together. A batch that fails with ERR_NUMERIC is tried again unit by unit: failed(arg, unit, e) is called for
+ * those that fail alone, and the rest go on; any other error ends the call. done may return non-zero to stop
+ * (ERR_CANCELLED). */
 struct evaluation_sink {
 	int (*done)(void *arg, uint32_t unit, const char *result, uint64_t tokens);
 	void (*failed)(void *arg, uint32_t unit, const struct err *why);
+	void (*batch)(void *arg);
 	void *arg;
 };
 err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t *units, uint32_t n,
@@ -110,13 +130,14 @@ struct unit_source {
 };
 
 /* Appends the metrics array (and n_skipped etc. as metrics of unit "items") under `key`. */
-err_code task_metrics(const struct task *t, const struct json *params, const struct unit_source *units,
-                      struct json_writer *w, const char *key, struct err *e);
+err_code task_metrics(const struct task *t, const struct json *params,
+                      const struct unit_source *units, struct json_writer *w, const char *key,
+                      struct err *e);
 
 /* Calls f with each item as one line of JSON without newline, in dataset order. */
 typedef int item_fn(void *arg, const char *line, size_t len);
-err_code task_items(const struct task *t, const struct json *params, const struct unit_source *units,
-                    item_fn *f, void *arg, struct err *e);
+err_code task_items(const struct task *t, const struct json *params,
+                    const struct unit_source *units, item_fn *f, void *arg, struct err *e);
 
 /* The curve of a result: what charts draw. Empty for tasks without lengths. Owned by the caller: free(points). */
 struct curve_point {
@@ -126,11 +147,13 @@ struct curve_point {
 err_code result_curve(const struct json *metrics, const char *metric /* "ppl_token" */,
                       struct curve_point **points, size_t *n, struct err *e);
 
-/* The whole result object (design.md section 6): `plan` is the planned event's plan, engine times come from the caller. `partial`
- * folds are marked by "partial": true with "failed_units". */
+/* The whole result object, at the top of w: `plan` is the planned event's plan, engine times come from the caller.
+ * When units of the plan are missing from the source, the object has "partial": true and "failed_units". */
 struct result_stats {
 	uint64_t tokens;
 	double seconds;
+	const uint32_t *failed_units; /* [n_failed_units] borrowed; may be NULL */
+	size_t n_failed_units;
 };
 err_code result_write(struct json_writer *w, const struct task *t, const struct json *params,
                       const struct json *plan, const struct unit_source *units,
@@ -139,7 +162,7 @@ err_code result_write(struct json_writer *w, const struct task *t, const struct 
 /* -- the worker --------------------------------------------------------------------------------- */
 
 struct worker_options {
-	const char *device;   /* "cpu", "cuda:0", "none" (describes only) */
+	const char *device; /* "cpu", "cuda:0", "none" (describes only) */
 	uint32_t n_threads;
 	struct registry registry;
 };

@@ -1,0 +1,333 @@
+/* Evaluations: a task opened on a dataset, and the loop that scores units in batches. Knows no task by name. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/task.h"
+
+#define MAX_UNITS (4u << 20) /* so that a plan stays under the wire's longest line */
+
+/* -- opening ----------------------------------------------------------------------------------- */
+
+err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
+                         const char *dataset_path, const char *dataset_name, const struct evaluation_watch *watch,
+                         struct evaluation **out, struct err *e)
+{
+	struct evaluation *ev = mem_zalloc(1, sizeof *ev, e);
+	struct param_value v[TASK_MAX_PARAMS];
+	err_code rc;
+
+	if (!ev)
+		return e->code;
+	ev->model = m;
+	ev->task = t;
+	ev->watch = watch;
+	ev->warnings = BUF_INIT(1 << 20);
+	rc = param_values(t, params, v, e);
+	if (!rc) {
+		ev->dataset_name = mem_strdup(dataset_name, e);
+		ev->dataset_path = mem_strdup(dataset_path, e);
+		rc = ev->dataset_name && ev->dataset_path ? ERR_OK : e->code;
+	}
+	if (!rc)
+		rc = t->plan(ev, v, e);
+	if (!rc)
+		rc = buf_check(&ev->warnings, "warnings", e);
+	param_values_release(v);
+	ev->watch = NULL;
+	if (rc)
+		evaluation_free(ev);
+	else
+		*out = ev;
+	return rc;
+}
+
+void evaluation_free(struct evaluation *ev)
+{
+	if (!ev)
+		return;
+	ev->task->plan_free(ev->plan);
+	free(ev->dataset_name);
+	free(ev->dataset_path);
+	free(ev->unit_tokens);
+	buf_release(&ev->warnings);
+	free(ev);
+}
+
+err_code evaluation_add_unit(struct evaluation *ev, uint64_t tokens, uint64_t chain, struct err *e)
+{
+	size_t cap = ev->cap_units ? 2 * ev->cap_units : 64;
+	uint64_t *p;
+
+	if (ev->n_units == MAX_UNITS)
+		return err_set(e, ERR_INPUT, "more than %u units of work: take fewer documents or a longer stride",
+		               MAX_UNITS);
+	if (ev->n_units == ev->cap_units) {
+		p = realloc(ev->unit_tokens, cap * sizeof *p);
+		if (!p)
+			return err_set(e, ERR_MEMORY, "out of memory for %zu units", cap);
+		ev->unit_tokens = p;
+		ev->cap_units = cap;
+	}
+	ev->unit_tokens[ev->n_units++] = tokens;
+	ev->tokens += tokens;
+	if (chain > ev->largest_chain)
+		ev->largest_chain = chain;
+	return ERR_OK;
+}
+
+void evaluation_warn(struct evaluation *ev, const char *fmt, ...)
+{
+	struct json_writer w = JSON_WRITER(&ev->warnings);
+	char text[1000];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	if (ev->warnings.len)
+		buf_putc(&ev->warnings, ',');
+	json_put_string(&w, NULL, text);
+}
+
+uint32_t evaluation_n_units(const struct evaluation *ev)
+{
+	return ev->n_units;
+}
+
+uint64_t evaluation_unit_tokens(const struct evaluation *ev, uint32_t unit)
+{
+	assert(unit < ev->n_units);
+	return ev->unit_tokens[unit];
+}
+
+uint64_t evaluation_tokens(const struct evaluation *ev)
+{
+	return ev->tokens;
+}
+
+uint64_t evaluation_batch_tokens(const struct evaluation *ev)
+{
+	return ev->largest_chain;
+}
+
+const char *evaluation_fingerprint(const struct evaluation *ev)
+{
+	return ev->fingerprint;
+}
+
+void evaluation_write_plan(const struct evaluation *ev, struct json_writer *w)
+{
+	json_begin_object(w, "dataset");
+	json_put_string(w, "name", ev->dataset_name);
+	json_put_string(w, "fingerprint", ev->fingerprint);
+	json_put_uint(w, "n_items", ev->n_items);
+	json_put_uint(w, "n_docs", ev->n_docs);
+	json_end_object(w);
+	json_put_uint(w, "n_units", ev->n_units);
+	json_put_uint(w, "tokens", ev->tokens);
+	json_begin_array(w, "unit_tokens");
+	for (uint32_t i = 0; i < ev->n_units; i++)
+		json_put_uint(w, NULL, ev->unit_tokens[i]);
+	json_end_array(w);
+	json_begin_array(w, "warnings");
+	if (ev->warnings.len)
+		json_put_raw(w, NULL, buf_str(&ev->warnings));
+	json_end_array(w);
+}
+
+/* -- batches ----------------------------------------------------------------------------------- */
+
+static bool grow(void **p, size_t *cap, size_t need, size_t size)
+{
+	size_t n = *cap ? *cap : 1024;
+	void *q;
+
+	while (n < need)
+		n *= 2;
+	q = n == *cap ? *p : realloc(*p, n * size);
+	if (!q)
+		return false;
+	*p = q;
+	*cap = n;
+	return true;
+}
+
+err_code batch_builder_add(struct batch_builder *b, int32_t parent, uint32_t len, uint32_t *start, struct err *e)
+{
+	size_t n = b->n_tokens + len, cap = b->cap_tokens;
+
+	assert(len && parent < (int32_t)b->n_segments);
+	if (n > UINT32_MAX)
+		return err_set(e, ERR_MEMORY, "a batch of %zu tokens", n);
+	if (!grow((void **)&b->tokens, &cap, n, sizeof *b->tokens) ||
+	    !grow((void **)&b->score, &b->cap_tokens, n, sizeof *b->score) ||
+	    !grow((void **)&b->segments, &b->cap_segments, b->n_segments + 1, sizeof *b->segments))
+		return err_set(e, ERR_MEMORY, "out of memory for a batch of %zu tokens", n);
+	*start = (uint32_t)b->n_tokens;
+	memset(b->tokens + *start, 0, len * sizeof *b->tokens);
+	memset(b->score + *start, 0, len);
+	b->segments[b->n_segments++] = (struct segment){.parent = parent, .start = *start, .len = len};
+	b->n_tokens = n;
+	return ERR_OK;
+}
+
+void batch_builder_clear(struct batch_builder *b)
+{
+	b->n_tokens = b->n_segments = 0;
+}
+
+void batch_builder_release(struct batch_builder *b)
+{
+	free(b->tokens);
+	free(b->score);
+	free(b->segments);
+	*b = (struct batch_builder){0};
+}
+
+/* -- running ----------------------------------------------------------------------------------- */
+
+struct run {
+	struct evaluation *ev;
+	struct session *session;
+	const struct evaluation_sink *sink;
+	uint64_t budget;            /* tokens of a batch, unless one chain is longer */
+	struct batch_builder built; /* of the units now scored together */
+	struct token_score *scores; /* [cap_scores] owned: of built.tokens */
+	size_t cap_scores;
+};
+
+/* Scores segments first..end as one batch. */
+static err_code score_segments(struct run *r, size_t first, size_t end, struct err *e)
+{
+	const struct segment *s = r->built.segments;
+	uint32_t base = s[first].start;
+	struct batch b = {.tokens = r->built.tokens + base,
+	                  .score = r->built.score + base,
+	                  .n_tokens = s[end - 1].start + s[end - 1].len - base,
+	                  .n_segments = (uint32_t)(end - first)};
+	struct segment *local = mem_alloc(end - first, sizeof *local, e);
+	err_code rc;
+
+	if (!local)
+		return e->code;
+	for (size_t i = first; i < end; i++) {
+		local[i - first] = s[i];
+		local[i - first].start -= base;
+		if (s[i].parent >= 0)
+			local[i - first].parent -= (int32_t)first;
+	}
+	b.segments = local;
+	rc = session_score(r->session, &b, r->scores + base, e);
+	free(local);
+	return rc;
+}
+
+/* Scores all that is built, cut where a chain begins so that a batch keeps to the budget. */
+static err_code score_built(struct run *r, struct err *e)
+{
+	const struct batch_builder *b = &r->built;
+	size_t first = 0, tree = 0; /* first segment of the batch, and of the last whole chain in it */
+
+	if (r->cap_scores < b->n_tokens) {
+		free(r->scores);
+		r->scores = mem_alloc(b->n_tokens, sizeof *r->scores, e);
+		r->cap_scores = r->scores ? b->n_tokens : 0;
+		if (!r->scores)
+			return e->code;
+	}
+	for (size_t i = 1; i <= b->n_segments; i++) {
+		size_t end = i == b->n_segments ? b->n_tokens : b->segments[i].start;
+
+		if (i < b->n_segments && b->segments[i].parent >= 0)
+			continue;
+		/* a chain ends before segment i */
+		if (end - b->segments[first].start > r->budget && tree > first) {
+			if (score_segments(r, first, tree, e))
+				return e->code;
+			first = tree;
+		}
+		tree = i;
+	}
+	return b->n_segments ? score_segments(r, first, b->n_segments, e) : ERR_OK;
+}
+
+/* Scores n units together and reports them. Nothing has been reported when it fails, except by the sink's own stop. */
+static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, struct err *e)
+{
+	const struct task *t = r->ev->task;
+	const struct evaluation_sink *sink = r->sink;
+	struct buf all = BUF_INIT((size_t)1 << 30); /* results with NULs between: reported when all are made */
+	size_t *at = mem_alloc(n, sizeof *at, e);
+	err_code rc = at ? ERR_OK : e->code;
+
+	batch_builder_clear(&r->built);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		at[i] = r->built.n_tokens;
+		rc = t->add(r->ev->plan, units[i], &r->built, e);
+	}
+	if (!rc)
+		rc = score_built(r, e);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		struct json_writer w = JSON_WRITER(&all);
+		size_t start = all.len;
+
+		rc = t->result(r->ev->plan, units[i], r->scores + at[i], &w, e);
+		buf_putc(&all, '\0');
+		at[i] = start;
+	}
+	if (!rc)
+		rc = buf_check(&all, "unit results", e);
+	for (uint32_t i = 0; i < n && !rc; i++)
+		if (sink->done(sink->arg, units[i], all.data + at[i], r->ev->unit_tokens[units[i]]))
+			rc = err_set(e, ERR_CANCELLED, "stopped after unit %u", units[i]);
+	if (!rc && sink->batch)
+		sink->batch(sink->arg);
+	free(at);
+	buf_release(&all);
+	return rc;
+}
+
+/* Scores n units together; after a numeric failure of several each alone, so that only the guilty fail. */
+static err_code run_group(struct run *r, const uint32_t *units, uint32_t n, struct err *e)
+{
+	struct err why;
+	err_code rc = run_together(r, units, n, &why);
+
+	if (rc == ERR_NUMERIC && n == 1) {
+		r->sink->failed(r->sink->arg, units[0], &why);
+		return ERR_OK;
+	}
+	if (rc && rc != ERR_NUMERIC) {
+		*e = why;
+		return rc;
+	}
+	for (uint32_t i = 0; rc && i < n; i++)
+		if (run_group(r, units + i, 1, e))
+			return e->code;
+	return ERR_OK;
+}
+
+err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t *units, uint32_t n,
+                        const struct evaluation_sink *sink, struct err *e)
+{
+	struct run r = {.ev = ev, .session = s, .sink = sink, .budget = session_batch_tokens(s)};
+	err_code rc = ERR_OK;
+	uint32_t i, together;
+
+	for (i = 0; i < n && !rc; i += together) {
+		uint64_t tokens = ev->unit_tokens[units[i]];
+
+		for (together = 1; i + together < n; together++) {
+			tokens += ev->unit_tokens[units[i + together]];
+			if (tokens > r.budget)
+				break;
+		}
+		rc = run_group(&r, units + i, together, e);
+	}
+	batch_builder_release(&r.built);
+	free(r.scores);
+	return rc;
+}

@@ -1,0 +1,427 @@
+/* Task pg19: unit results to items and metrics (protocols.md section 1). No model, no dataset: everything stands in the
+ * results. Sums run in unit order, which is document, length, run of windows. */
+#include "eval/pg19.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/stats.h"
+
+/* -- items ------------------------------------------------------------------------------------- */
+
+struct item {
+	int64_t id, length;
+	size_t at;      /* index of the length */
+	char key[17];   /* "" unless complete */
+	struct buf doc; /* the document's name */
+	int64_t n, bytes, words;
+	double nll;
+	int64_t parts, seen; /* units: seen < parts in a partial fold */
+};
+
+struct visitor {
+	err_code (*item)(void *arg, const struct item *it, struct err *e);
+	err_code (*skipped)(void *arg, size_t length, struct err *e);        /* may be NULL */
+	err_code (*bins)(void *arg, const struct json *bins, struct err *e); /* may be NULL */
+	void *arg;
+};
+
+static err_code malformed(struct err *e, uint32_t unit, const char *what)
+{
+	return err_set(e, ERR_INPUT, "unit %u: its result has no usable '%s'", unit, what);
+}
+
+static bool length_index(const struct param_value *v, int64_t length, size_t *at)
+{
+	for (*at = 0; *at < v[PG19_LENGTHS].n; ++*at)
+		if (v[PG19_LENGTHS].list[*at] == length)
+			return true;
+	return false;
+}
+
+/* The item ends: all its units have been met, or the others are missing. */
+static err_code flush(struct item *it, const struct visitor *vis, struct err *e)
+{
+	err_code rc = ERR_OK;
+
+	if (it->seen) {
+		if (it->seen < it->parts)
+			it->key[0] = '\0';
+		rc = vis->item(vis->arg, it, e);
+	}
+	it->seen = 0;
+	return rc;
+}
+
+static err_code begin_item(const struct param_value *v, struct item *it, const struct json *j, uint32_t unit,
+                           struct err *e)
+{
+	const char *name = json_get_string(j, "name");
+
+	it->n = it->bytes = it->words = it->parts = 0;
+	it->nll = 0;
+	it->key[0] = '\0';
+	if (!json_get_integer(j, "item", &it->id))
+		return malformed(e, unit, "item");
+	if (!name)
+		return malformed(e, unit, "name");
+	if (!json_get_integer(j, "length", &it->length) || !length_index(v, it->length, &it->at))
+		return malformed(e, unit, "length");
+	buf_clear(&it->doc);
+	buf_puts(&it->doc, name);
+	return buf_check(&it->doc, "name", e);
+}
+
+/* Adds a unit of windows to the open item, or opens the next. */
+static err_code visit_windows(const struct param_value *v, struct item *it, const struct json *j, uint32_t unit,
+                              const struct visitor *vis, struct err *e)
+{
+	int64_t id, n, bytes, words;
+	const char *key;
+	double nll;
+
+	if (!json_get_integer(j, "item", &id))
+		return malformed(e, unit, "item");
+	if ((it->seen && id != it->id) || json_true(json_get(j, "skipped")))
+		if (flush(it, vis, e))
+			return e->code;
+	if (!it->seen && begin_item(v, it, j, unit, e))
+		return e->code;
+	if (json_true(json_get(j, "skipped")))
+		return vis->skipped ? vis->skipped(vis->arg, it->at, e) : ERR_OK;
+	if (!json_get_integer(j, "n", &n) || !json_get_integer(j, "bytes", &bytes) ||
+	    !json_get_integer(j, "words", &words) || !json_get_integer(j, "parts", &it->parts))
+		return malformed(e, unit, "n, bytes, words, parts");
+	if (!json_get_number(j, "nll", &nll))
+		return malformed(e, unit, "nll");
+	key = json_get_string(j, "key");
+	if (key && strlen(key) == 16)
+		strcpy(it->key, key);
+	it->n += n;
+	it->bytes += bytes;
+	it->words += words;
+	it->nll += nll;
+	it->seen++;
+	return ERR_OK;
+}
+
+/* A unit of protocol prefix is an item at every length, and its bins. */
+static err_code visit_prefix(const struct param_value *v, struct item *it, const struct json *j, uint32_t unit,
+                             const struct visitor *vis, struct err *e)
+{
+	const char *name = json_get_string(j, "name"), *key;
+	const struct json *nll = json_first(json_get(j, "nll")), *bytes = json_first(json_get(j, "bytes"));
+	const struct json *words = json_first(json_get(j, "words")), *keys = json_first(json_get(j, "keys"));
+
+	if (!name || !json_get_integer(j, "item", &it->id))
+		return malformed(e, unit, "name, item");
+	buf_clear(&it->doc);
+	buf_puts(&it->doc, name);
+	for (it->at = 0; it->at < v[PG19_LENGTHS].n; it->at++, it->id++) {
+		key = json_string(keys);
+		if (!key || strlen(key) != 16 || !json_number(nll, &it->nll) || !json_integer(bytes, &it->bytes) ||
+		    !json_integer(words, &it->words))
+			return malformed(e, unit, "nll, bytes, words, keys");
+		strcpy(it->key, key);
+		it->length = it->n = v[PG19_LENGTHS].list[it->at];
+		it->seen = it->parts = 1;
+		if (flush(it, vis, e))
+			return e->code;
+		nll = json_next(nll);
+		bytes = json_next(bytes);
+		words = json_next(words);
+		keys = json_next(keys);
+	}
+	return vis->bins ? vis->bins(vis->arg, json_get(j, "bins"), e) : ERR_OK;
+}
+
+static err_code walk(const struct param_value *v, const struct unit_source *units, const struct visitor *vis,
+                     struct err *e)
+{
+	struct item it = {.doc = BUF_INIT(1 << 20)};
+	struct json *j;
+	uint32_t unit;
+	err_code rc;
+
+	while (!(rc = unit_source_next(units, &unit, &j, e)) && j) {
+		rc = v[PG19_PROTOCOL].i == PROTOCOL_PREFIX ? visit_prefix(v, &it, j, unit, vis, e)
+		                                           : visit_windows(v, &it, j, unit, vis, e);
+		json_free(j);
+		if (rc)
+			break;
+	}
+	if (!rc)
+		rc = flush(&it, vis, e);
+	buf_release(&it.doc);
+	return rc;
+}
+
+struct item_writer {
+	item_fn *f;
+	void *arg;
+	struct buf line;
+};
+
+static err_code write_item(void *arg, const struct item *it, struct err *e)
+{
+	struct item_writer *iw = arg;
+	struct json_writer w = JSON_WRITER(&iw->line);
+
+	buf_clear(&iw->line);
+	json_begin_object(&w, NULL);
+	json_put_int(&w, "id", it->id);
+	json_put_string(&w, "key", it->key[0] ? it->key : NULL);
+	json_put_string(&w, "doc", buf_str(&it->doc));
+	json_put_int(&w, "length", it->length);
+	json_put_int(&w, "n_tokens", it->n);
+	json_put_int(&w, "n_bytes", it->bytes);
+	json_put_int(&w, "n_words", it->words);
+	json_put_double(&w, "nll", it->nll);
+	if (it->seen < it->parts)
+		json_put_bool(&w, "partial", true); /* some of its windows failed or are not done */
+	json_end_object(&w);
+	if (buf_check(&iw->line, "item", e))
+		return e->code;
+	if (iw->f(iw->arg, buf_str(&iw->line), iw->line.len))
+		return err_set(e, ERR_CANCELLED, "stopped at item %lld", (long long)it->id);
+	return ERR_OK;
+}
+
+err_code pg19_fold_items(const struct param_value *v, const struct unit_source *units, item_fn *f, void *arg,
+                         struct err *e)
+{
+	struct item_writer iw = {.f = f, .arg = arg, .line = BUF_INIT(1 << 21)};
+	struct visitor vis = {.item = write_item, .arg = &iw};
+	err_code rc = walk(v, units, &vis, e);
+
+	buf_release(&iw.line);
+	return rc;
+}
+
+/* -- metrics ----------------------------------------------------------------------------------- */
+
+struct doc_sum {
+	double s, n, bytes, words; /* S_d, n_d, B_d, W_d */
+};
+
+struct length_sum {
+	struct doc_sum *docs; /* [n] owned: the documents that have a window at this length */
+	size_t n, cap;
+	int64_t n_skipped;
+};
+
+struct sums {
+	struct length_sum *lengths; /* [n_lengths] owned */
+	size_t n_lengths;
+	int64_t edges[PG19_MAX_EDGES];
+	size_t n_bins;
+	double *bins; /* [n_bin_docs][n_bins] owned */
+	size_t n_bin_docs, cap_bin_docs;
+	struct cluster *clusters; /* scratch: as many as any length has documents */
+	double *means;
+};
+
+static err_code sum_item(void *arg, const struct item *it, struct err *e)
+{
+	struct sums *sums = arg;
+	struct length_sum *l = &sums->lengths[it->at];
+	size_t cap = l->cap ? 2 * l->cap : 16;
+	struct doc_sum *p;
+
+	if (l->n == l->cap) {
+		p = realloc(l->docs, cap * sizeof *p);
+		if (!p)
+			return err_set(e, ERR_MEMORY, "out of memory for %zu documents", cap);
+		l->docs = p;
+		l->cap = cap;
+	}
+	l->docs[l->n++] =
+	    (struct doc_sum){.s = it->nll, .n = (double)it->n, .bytes = (double)it->bytes, .words = (double)it->words};
+	return ERR_OK;
+}
+
+static err_code sum_skipped(void *arg, size_t length, struct err *e)
+{
+	struct sums *sums = arg;
+
+	(void)e;
+	sums->lengths[length].n_skipped++;
+	return ERR_OK;
+}
+
+static err_code sum_bins(void *arg, const struct json *bins, struct err *e)
+{
+	struct sums *sums = arg;
+	size_t cap = sums->cap_bin_docs ? 2 * sums->cap_bin_docs : 16, i = 0;
+	double *p;
+
+	if (json_count(bins) != sums->n_bins)
+		return err_set(e, ERR_INPUT, "a unit's result has %zu bins, not %zu", json_count(bins), sums->n_bins);
+	if (sums->n_bin_docs == sums->cap_bin_docs) {
+		p = realloc(sums->bins, cap * sums->n_bins * sizeof *p);
+		if (!p)
+			return err_set(e, ERR_MEMORY, "out of memory for %zu documents", cap);
+		sums->bins = p;
+		sums->cap_bin_docs = cap;
+	}
+	p = sums->bins + sums->n_bin_docs++ * sums->n_bins;
+	for (bins = json_first(bins); bins; bins = json_next(bins))
+		if (!json_number(bins, &p[i++]))
+			return err_set(e, ERR_INPUT, "a unit's result has a bin that is no number");
+	return ERR_OK;
+}
+
+/* One row of the metrics array. */
+struct row {
+	const char *name, *unit;
+	int64_t length, stride; /* 0: none */
+	int64_t from, to;       /* 0: none */
+	double value, stderr_;  /* NaN or infinite: null */
+	const char *why_value;  /* reason of a null value that is not an overflow */
+	const char *why_stderr;
+	int64_t n;
+	size_t n_docs;
+};
+
+static void write_row(struct json_writer *w, const struct row *r)
+{
+	const char *reason = NULL;
+
+	if (!isfinite(r->value))
+		reason = isnan(r->value) ? r->why_value : "overflow";
+	else if (!isfinite(r->stderr_))
+		reason = isnan(r->stderr_) ? r->why_stderr : "overflow";
+	json_begin_object(w, NULL);
+	json_put_string(w, "name", r->name);
+	if (r->length)
+		json_put_int(w, "length", r->length);
+	if (r->stride)
+		json_put_int(w, "stride", r->stride);
+	if (r->to) {
+		json_put_int(w, "from", r->from);
+		json_put_int(w, "to", r->to);
+	}
+	json_put_double(w, "value", r->value);
+	json_put_double(w, "stderr", isfinite(r->value) ? r->stderr_ : NAN);
+	json_put_int(w, "n", r->n);
+	json_put_uint(w, "n_docs", r->n_docs);
+	json_put_string(w, "unit", r->unit);
+	if (reason)
+		json_put_string(w, "reason", reason);
+	json_end_object(w);
+}
+
+static void put_row(struct json_writer *w, struct row *r, const char *name, const char *unit, double value,
+                    double stderr_)
+{
+	r->name = name;
+	r->unit = unit;
+	r->value = value;
+	r->stderr_ = stderr_;
+	write_row(w, r);
+}
+
+enum denominator { BY_TOKEN, BY_BYTE, BY_WORD };
+
+static void gather(const struct length_sum *l, enum denominator by, struct cluster *c)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		c[i].s = l->docs[i].s;
+		c[i].w = by == BY_TOKEN ? l->docs[i].n : by == BY_BYTE ? l->docs[i].bytes : l->docs[i].words;
+	}
+}
+
+/* The five metrics of a length, and what was skipped there. */
+static void write_length(const struct param_value *v, struct sums *sums, size_t at, struct json_writer *w)
+{
+	const struct length_sum *l = &sums->lengths[at];
+	struct cluster *c = sums->clusters;
+	struct row r = {.length = v[PG19_LENGTHS].list[at], .why_stderr = "one_document", .n_docs = l->n};
+	double value, se;
+
+	if (v[PG19_PROTOCOL].i == PROTOCOL_SLIDING)
+		r.stride = pg19_stride(v, r.length);
+	for (size_t i = 0; i < l->n; i++)
+		r.n += (int64_t)l->docs[i].n;
+
+	gather(l, BY_TOKEN, c);
+	r.why_value = "no_documents";
+	value = ratio_value(c, l->n);
+	se = ratio_stderr(c, l->n);
+	put_row(w, &r, "nll_token", "nats/token", value, se);
+	put_row(w, &r, "ppl_token", "perplexity", exp(value), exp(value) * se);
+
+	gather(l, BY_BYTE, c);
+	r.why_value = l->n ? "no_bytes" : "no_documents";
+	put_row(w, &r, "bits_per_byte", "bits/byte", ratio_value(c, l->n) / log(2), ratio_stderr(c, l->n) / log(2));
+
+	gather(l, BY_WORD, c);
+	r.why_value = l->n ? "no_words" : "no_documents";
+	value = exp(ratio_value(c, l->n));
+	put_row(w, &r, "ppl_word", "perplexity", value, value * ratio_stderr(c, l->n));
+
+	for (size_t i = 0; i < l->n; i++)
+		sums->means[i] = l->docs[i].s / l->docs[i].n;
+	r.why_value = "no_documents";
+	value = exp(mean_value(sums->means, l->n));
+	put_row(w, &r, "ppl_doc_macro", "perplexity", value, value * mean_stderr(sums->means, l->n));
+
+	r.why_stderr = "count";
+	r.n = (int64_t)l->n + l->n_skipped;
+	put_row(w, &r, "n_skipped", "items", (double)l->n_skipped, NAN);
+}
+
+static void write_bins(struct sums *sums, struct json_writer *w)
+{
+	struct row r = {.why_value = "no_documents", .why_stderr = "one_document", .n_docs = sums->n_bin_docs};
+
+	for (size_t b = 0; b < sums->n_bins; b++) {
+		r.from = sums->edges[b];
+		r.to = sums->edges[b + 1];
+		for (size_t i = 0; i < sums->n_bin_docs; i++) {
+			sums->clusters[i].s = sums->bins[i * sums->n_bins + b];
+			sums->clusters[i].w = (double)(r.to - r.from);
+		}
+		r.n = (r.to - r.from) * (int64_t)sums->n_bin_docs;
+		put_row(w, &r, "nll_position", "nats/token", ratio_value(sums->clusters, sums->n_bin_docs),
+		        ratio_stderr(sums->clusters, sums->n_bin_docs));
+	}
+}
+
+static err_code make_scratch(struct sums *sums, struct err *e)
+{
+	size_t n = sums->n_bin_docs;
+
+	for (size_t i = 0; i < sums->n_lengths; i++)
+		n = sums->lengths[i].n > n ? sums->lengths[i].n : n;
+	sums->clusters = mem_alloc(n, sizeof *sums->clusters, e);
+	sums->means = mem_alloc(n, sizeof *sums->means, e);
+	return sums->clusters && sums->means ? ERR_OK : e->code;
+}
+
+err_code pg19_fold_metrics(const struct param_value *v, const struct unit_source *units, struct json_writer *w,
+                           struct err *e)
+{
+	bool prefix = v[PG19_PROTOCOL].i == PROTOCOL_PREFIX;
+	struct sums sums = {.n_lengths = v[PG19_LENGTHS].n};
+	struct visitor vis = {.item = sum_item, .skipped = sum_skipped, .bins = sum_bins, .arg = &sums};
+	err_code rc;
+
+	sums.n_bins = pg19_edges(v[PG19_LENGTHS].list[sums.n_lengths - 1], sums.edges) - 1;
+	sums.lengths = mem_zalloc(sums.n_lengths, sizeof *sums.lengths, e);
+	rc = sums.lengths ? walk(v, units, &vis, e) : e->code;
+	if (!rc)
+		rc = make_scratch(&sums, e);
+	for (size_t i = 0; i < sums.n_lengths && !rc; i++)
+		write_length(v, &sums, i, w);
+	if (!rc && prefix)
+		write_bins(&sums, w);
+	for (size_t i = 0; sums.lengths && i < sums.n_lengths; i++)
+		free(sums.lengths[i].docs);
+	free(sums.lengths);
+	free(sums.bins);
+	free(sums.clusters);
+	free(sums.means);
+	return rc;
+}

@@ -1,0 +1,134 @@
+/* Results: from unit results to the object that users see. Needs no model, so `serve` calls it too. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/task.h"
+
+err_code unit_source_next(const struct unit_source *units, uint32_t *unit, struct json **out, struct err *e)
+{
+	const char *text = units->next(units->arg, unit);
+
+	*out = NULL;
+	if (!text)
+		return ERR_OK;
+	return json_parse(text, strlen(text), out, e) ? err_wrap(e, "result of unit %u", *unit) : ERR_OK;
+}
+
+err_code task_metrics(const struct task *t, const struct json *params, const struct unit_source *units,
+                      struct json_writer *w, const char *key, struct err *e)
+{
+	struct param_value v[TASK_MAX_PARAMS];
+	err_code rc = param_values(t, params, v, e);
+
+	json_begin_array(w, key);
+	if (!rc)
+		rc = t->fold_metrics(v, units, w, e);
+	json_end_array(w);
+	param_values_release(v);
+	return rc;
+}
+
+err_code task_items(const struct task *t, const struct json *params, const struct unit_source *units, item_fn *f,
+                    void *arg, struct err *e)
+{
+	struct param_value v[TASK_MAX_PARAMS];
+	err_code rc = param_values(t, params, v, e);
+
+	if (!rc)
+		rc = t->fold_items(v, units, f, arg, e);
+	param_values_release(v);
+	return rc;
+}
+
+static int compare_points(const void *pa, const void *pb)
+{
+	const struct curve_point *a = pa, *b = pb;
+
+	return (a->length > b->length) - (a->length < b->length);
+}
+
+err_code result_curve(const struct json *metrics, const char *metric, struct curve_point **points, size_t *n,
+                      struct err *e)
+{
+	struct curve_point *p = mem_alloc(json_count(metrics), sizeof *p, e);
+
+	if (!p)
+		return e->code;
+	*n = 0;
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		const char *name = json_get_string(m, "name");
+		struct curve_point at;
+
+		if (!name || strcmp(name, metric) != 0 || !json_get_integer(m, "length", &at.length) ||
+		    !json_get_number(m, "value", &at.value))
+			continue;
+		if (!json_get_number(m, "stderr", &at.stderr_))
+			at.stderr_ = -1;
+		p[(*n)++] = at;
+	}
+	if (*n)
+		qsort(p, *n, sizeof *p, compare_points);
+	*points = p;
+	return ERR_OK;
+}
+
+/* Passes a source on and counts it. */
+struct counted {
+	const struct unit_source *units;
+	uint64_t n;
+};
+
+static const char *count_next(void *arg, uint32_t *unit)
+{
+	struct counted *c = arg;
+	const char *text = c->units->next(c->units->arg, unit);
+
+	c->n += text != NULL;
+	return text;
+}
+
+/* The engine of the plan, with the times. */
+static void write_engine(struct json_writer *w, const struct json *plan, const struct result_stats *stats)
+{
+	json_begin_object(w, "engine");
+	for (const struct json *m = json_first(json_get(plan, "engine")); m; m = json_next(m))
+		json_put_value(w, json_key(m), m);
+	json_put_uint(w, "tokens", stats->tokens);
+	json_put_double(w, "seconds", stats->seconds);
+	json_put_double(w, "tokens_per_s", stats->seconds > 0 ? (double)stats->tokens / stats->seconds : 0);
+	json_end_object(w);
+}
+
+err_code result_write(struct json_writer *w, const struct task *t, const struct json *params, const struct json *plan,
+                      const struct unit_source *units, const struct result_stats *stats, struct err *e)
+{
+	struct counted counted = {.units = units};
+	struct unit_source source = {.next = count_next, .arg = &counted};
+	int64_t n_units = 0;
+
+	json_begin_object(w, NULL);
+	json_put_int(w, "schema", 1);
+	json_put_value(w, "model", json_get(plan, "model"));
+	json_begin_object(w, "task");
+	json_put_string(w, "name", t->name);
+	json_put_int(w, "version", t->version);
+	json_put_value(w, "params", params);
+	json_end_object(w);
+	json_put_value(w, "dataset", json_get(plan, "dataset"));
+	if (task_metrics(t, params, &source, w, "metrics", e))
+		return e->code;
+	write_engine(w, plan, stats);
+	json_put_value(w, "warnings", json_get(plan, "warnings"));
+	json_get_integer(plan, "n_units", &n_units);
+	if (counted.n < (uint64_t)n_units || stats->n_failed_units) {
+		json_put_bool(w, "partial", true);
+		json_begin_array(w, "failed_units");
+		for (size_t i = 0; i < stats->n_failed_units; i++)
+			json_put_uint(w, NULL, stats->failed_units[i]);
+		json_end_array(w);
+	}
+	json_end_object(w);
+	return buf_check(w->out, "result", e);
+}
