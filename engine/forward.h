@@ -1,0 +1,22 @@
+/* The forward pass over one packed batch: checks it, lays it out as rows, and drives a backend's ops. */
+#ifndef FATHOM_ENGINE_FORWARD_H
+#define FATHOM_ENGINE_FORWARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/backend.h"
+
+/* What a running pass shares with other threads. */
+struct forward_control {
+	atomic_bool stop;             /* polled between chunks: ERR_CANCELLED */
+	_Atomic uint64_t done_tokens; /* only grows; by n_tokens over a whole pass */
+};
+
+/* session_score's contract. */
+err_code forward_run(const struct backend_ops *ops, struct backend *b, const struct model_config *config,
+                     const struct batch *batch, struct forward_control *control,
+                     struct token_score *out /* [n_tokens] */, struct err *e);
+
+#endif

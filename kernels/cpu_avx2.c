@@ -1,0 +1,32 @@
+/* The vector kernels for AVX2 with FMA. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+
+#define SIMD_ISA   avx2
+#define SIMD_WIDTH 8
+
+#include "kernels/activation_cpu.c"
+#include "kernels/attention_cpu.c"
+#include "kernels/head_cpu.c"
+#include "kernels/qkv_post_cpu.c"
+#include "kernels/rmsnorm_cpu.c"
+
+const struct kern_cpu kern_cpu_avx2 = SIMD_TABLE("avx2");
+
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

@@ -1,0 +1,32 @@
+/* The vector kernels for AVX-512. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+
+#define SIMD_ISA   avx512
+#define SIMD_WIDTH 16
+
+#include "kernels/activation_cpu.c"
+#include "kernels/attention_cpu.c"
+#include "kernels/head_cpu.c"
+#include "kernels/qkv_post_cpu.c"
+#include "kernels/rmsnorm_cpu.c"
+
+const struct kern_cpu kern_cpu_avx512 = SIMD_TABLE("avx512");
+
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
