@@ -102,6 +102,6 @@ export function protocol(params) {
 }
 
 /* An API name for people: max_docs -> "Max docs". */
-export const labelOf = (name) => sentence(name.replaceAll('_', ' '));
+export const labelOf = (name) => (name === 'bos' ? 'BOS' : sentence(name.replaceAll('_', ' ')));
 
 export const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) : '');

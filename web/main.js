@@ -21,7 +21,7 @@ const HIDDEN_MS = 15000;
 const LISTS_MS = 60000;  /* how old the lists of models and datasets may be */
 
 const state = {
-	models: new Map(), datasets: [], tasks: [], workers: [], version: '',
+	models: new Map(), workers: [], version: '',
 	jobs: [], older: [], next: null, loaded: false, failures: 0,
 	ticked: null,        /* Set of job ids; null: nobody ticked, so the page chooses */
 	results: new Map(),  /* id -> job with its result, of jobs that succeeded */
@@ -191,15 +191,25 @@ async function pollJobs() {
 	state.loaded = true;
 }
 
-async function pollLists() {
+function takeModels(models) {
+	state.models = new Map(models.map((m) => [m.name, m]));
+	form.setModels(models);
+	showList();
+}
+
+/* Beside the polling, not in its way: a model that the server sees for the first time takes a while to be described. */
+function pollLists() {
 	if (performance.now() - state.listsAt < LISTS_MS)
 		return;
 	state.listsAt = performance.now();
-	const [models, datasets, tasks] = await Promise.all([api.models(), api.datasets(), api.tasks()]);
-	state.models = new Map(models.map((m) => [m.name, m]));
-	state.datasets = datasets;
-	state.tasks = tasks;
-	form.setChoices({ models, datasets, tasks, workers: state.workers });
+	const failed = (error) => {
+		if (!(error instanceof ApiError))
+			throw error;
+		state.listsAt = -Infinity;
+	};
+	api.tasks().then((tasks) => form.setTasks(tasks)).catch(failed);
+	api.datasets().then((datasets) => form.setDatasets(datasets)).catch(failed);
+	api.models().then(takeModels).catch(failed);
 }
 
 async function pollDetail() {
@@ -224,6 +234,7 @@ async function pollAll() {
 	await Promise.all([pollJobs(), pollDetail()]);
 	showList();
 	showWorkers();
+	form.setWorkers(state.workers);
 	await refreshCurves();
 }
 
@@ -245,7 +256,7 @@ async function poll() {
 	again = false;
 	try {
 		await pollAll();
-		await pollLists();
+		pollLists();
 		state.failures = 0;
 		showBanner(null);
 	} catch (error) {

@@ -10,6 +10,12 @@ function pointsOf(metrics, name) {
 		.sort((a, b) => a.x - b.x);
 }
 
+/* What leaves documents out. `prefix` sets min_doc_tokens by itself: there it is the protocol's. */
+function subsetOf(params) {
+	const names = ['max_docs', 'max_tokens_per_doc', 'limit', params.protocol !== 'prefix' && 'min_doc_tokens'];
+	return names.map((name) => params[name] ?? '').join(' ');
+}
+
 /* `model`: the model's description from the list of models, or undefined when it is no longer there. */
 export function seriesOf(job, model) {
 	const result = job.result ?? {};
@@ -22,7 +28,7 @@ export function seriesOf(job, model) {
 		scheme: scheme(result.model?.position ?? model?.position),
 		protocol: protocol(params) || job.task,
 		task: `${result.task?.name ?? job.task} v${result.task?.version ?? '?'}`,
-		subset: ['max_docs', 'max_tokens_per_doc', 'min_doc_tokens', 'limit'].map((k) => params[k] ?? '').join(' '),
+		subset: subsetOf(params),
 		dataset: result.dataset?.name ?? job.dataset,
 		datasetFingerprint: result.dataset?.fingerprint ?? job.dataset,
 		tokenizer: result.model?.tokenizer_fingerprint ?? null,

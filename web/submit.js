@@ -48,7 +48,7 @@ function paramControl(param) {
 		select.value = show(fallback);
 		return [select, () => select.value];
 	}
-	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder: fallback === null || fallback === undefined ? 'all' : null };
+	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder: fallback === null || fallback === undefined ? 'not set' : null };
 	const input = param.type === 'int'
 		? h('input', { type: 'text', inputmode: 'numeric', ...attributes })
 		: h('textarea', { rows: 2, ...attributes });
@@ -63,13 +63,13 @@ function rangeText(param) {
 	const [min, max] = Array.isArray(param.range) ? param.range : [param.min ?? param.minimum, param.max ?? param.maximum];
 	if (typeof min !== 'number' || param.type === 'enum' || param.type === 'bool')
 		return '';
-	return max > 1e15 ? `, from ${count(min)}` : `, ${count(min)} to ${count(max)}`;
+	return max > 1e9 ? `, at least ${count(min)}` : `, ${count(min)} to ${count(max)}`;
 }
 
 function paramField(param) {
 	const [control, read] = paramControl(param);
 	return newField(`/params/${param.name}`, labelOf(param.name), control,
-		{ help: sentence(param.help ?? '') + rangeText(param), read });
+		{ help: sentence(param.help ?? '').replace(/\bnull:/, 'empty:') + rangeText(param), read });
 }
 
 /* -- the form --------------------------------------------------------------------------------------- */
@@ -139,18 +139,27 @@ export class SubmitForm {
 			h('div', { class: 'grid' }, this.engineFields.map((f) => f.node)));
 	}
 
-	/* New lists from the API; what was chosen stays chosen. */
-	setChoices({ models, datasets, tasks, workers }) {
+	/* Lists from the API, as they come: what was chosen stays chosen. */
+	setModels(models) {
 		this.models = models;
-		this.tasks = tasks;
 		this.showModels();
+		this.showButton();
+	}
+
+	setDatasets(datasets) {
 		this.fill(this.dataset.control, datasets.map(nameOf), 'No datasets: start the server with --datasets DIR');
+	}
+
+	setTasks(tasks) {
+		this.tasks = tasks;
 		this.fill(this.task.control, tasks.map(nameOf), 'No tasks');
-		const devices = [...new Set(workers.map((w) => (typeof w.device === 'string' ? w.device : w.device?.device)).filter(Boolean))];
-		this.fill(this.device.control, ['', ...devices], '', (d) => d || 'any');
 		if (this.shownTask !== this.task.control.value)
 			this.showTask();
-		this.showButton();
+	}
+
+	setWorkers(workers) {
+		const devices = [...new Set(workers.map((w) => (typeof w.device === 'string' ? w.device : w.device?.device)).filter(Boolean))];
+		this.fill(this.device.control, ['', ...devices], '', (d) => d || 'any');
 	}
 
 	fill(select, values, none, text = (v) => v) {

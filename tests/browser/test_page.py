@@ -1,0 +1,322 @@
+"""The page in real Chromium, against a real server that evaluates the demo models.
+
+Run: /usr/bin/python3 -m unittest discover -s tests/browser -v
+"""
+
+import csv
+import io
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from urllib.parse import unquote
+
+sys.path.insert(0, str(Path(__file__).parent))
+import browser  # noqa: E402
+
+LENGTHS = [64, 128, 256, 512, 1024]
+CHART = "chart-title-canvas"
+READBACK = ("Canvas2D: Multiple readback",)  # our own looks at the pixels
+server = driver = page = downloads = folder = None
+
+
+def setUpModule():
+    global server, driver, page, downloads, folder
+    lacking = browser.missing()
+    if lacking:
+        print(f"SKIP browser tests: {lacking}", file=sys.stderr)
+        raise unittest.SkipTest(lacking)
+    folder = tempfile.TemporaryDirectory()
+    downloads = Path(folder.name) / "downloads"
+    downloads.mkdir()
+    server = browser.Server(Path(folder.name))
+    unittest.addModuleCleanup(folder.cleanup)
+    unittest.addModuleCleanup(server.stop)
+    driver = browser.start_browser(downloads)
+    unittest.addModuleCleanup(driver.quit)
+    page = browser.Page(driver, server.url)
+
+
+def chart(expression):
+    """A JavaScript expression over `chart`, the drawn one."""
+    return page.js(f"const chart = Chart.getChart('{CHART}'); return chart ? ({expression}) : null")
+
+
+def n_curves():
+    return chart("chart.data.datasets.length") or 0
+
+
+def pixels_of(index):
+    """How many pixels of the canvas have the colour of a curve, exactly."""
+    return page.js("""
+        const chart = Chart.getChart(arguments[0]), canvas = chart.canvas;
+        const probe = document.createElement('canvas').getContext('2d');
+        probe.fillStyle = chart.data.datasets[arguments[1]].borderColor;
+        probe.fillRect(0, 0, 1, 1);
+        const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+        const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        let n = 0;
+        for (let i = 0; i < data.length; i += 4)
+            n += data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255;
+        return n;""", CHART, index)
+
+
+def ready():
+    """The form is filled with what the API said."""
+    page.wait("models in the form", lambda: page.all(".model input"))
+
+
+class TestPage(unittest.TestCase):
+    """In the order of their names: one server's life, from empty to three curves."""
+
+    expected = ()  # words of console messages that a test provokes
+
+    def tearDown(self):
+        self.assertEqual(page.console(*self.expected), [])
+
+    def test_10_an_empty_page_says_what_to_do(self):
+        page.open()
+        ready()
+        page.wait("the hint", lambda: "press Evaluate" in page.text(".chart-empty"))
+        self.assertIn("No jobs yet", page.text("#jobs-empty"))
+        self.assertEqual([m.get_attribute("value") for m in page.all(".model input")], browser.demo_models())
+        self.assertEqual(page.one("#f-dataset").get_attribute("value"), "books")
+        page.shoot("empty")
+
+    def test_20_what_the_server_refuses_is_shown_at_its_field(self):
+        self.expected = ("status of 422",)
+        page.open()
+        ready()
+        page.all(".model input")[0].click()
+        page.fill("#f-params-lengths", "0, 64")
+        page.one("#submit-button").click()
+        message = page.wait("the field's message", lambda: page.text("#f-params-lengths-error"))
+        self.assertIn("0", message)
+        self.assertEqual(page.one("#f-params-lengths").get_attribute("aria-invalid"), "true")
+        self.assertEqual(page.js("return document.activeElement.id"), "f-params-lengths")
+        self.assertIn(message, page.text("#submit .form-alert"))
+        self.assertEqual(server.get("/api/v1/jobs")["data"], [])
+        page.shoot("refused")
+
+    def test_21_words_for_numbers_and_no_model_are_refused_before_the_server(self):
+        page.open()
+        ready()
+        page.fill("#f-params-lengths", "64, many")
+        page.one("#submit-button").click()
+        self.assertIn("'many'", page.text("#f-params-lengths-error"))
+        self.assertIn("at least one model", page.text("#f-model-error"))
+        self.assertEqual(server.get("/api/v1/jobs")["data"], [])
+
+    def test_30_three_jobs_from_the_form_move_and_become_three_curves(self):
+        self.expected = READBACK
+        page.open()
+        ready()
+        for box in page.all(".model input"):
+            box.click()
+        self.assertEqual(page.text("#submit-button"), "Evaluate 3 models")
+        page.fill("#f-params-lengths", ", ".join(map(str, LENGTHS)))
+        page.js("""
+            window.seen = [];
+            new MutationObserver(() => document.querySelectorAll('.job progress').forEach((bar) => {
+                if (bar.value > 0 && !seen.includes(bar.value)) seen.push(bar.value);
+            })).observe(document.getElementById('jobs'), { subtree: true, attributes: true, childList: true });""")
+        page.one("#submit-button").click()
+        page.wait("three rows", lambda: len(page.all(".job")) == 3)
+        page.wait("a running job", lambda: page.all(".chip.running"))
+        page.wait("a moving bar", lambda: len(page.js("return seen")) >= 2)
+        page.shoot("running")
+        page.resize(1280, 900)
+        page.wait("three curves", lambda: n_curves() == 3, 90)
+        self.assertEqual(len(page.all(".chip.succeeded")), 3)
+        for i in range(3):
+            self.assertGreater(pixels_of(i), 100)
+        legend = [li.text for li in page.all("#chart .legend li")]
+        for name in browser.demo_models():
+            self.assertTrue(any(f"{name} · " in line and " · windows" in line for line in legend), legend)
+        self.assertEqual(page.all(".notes li"), [])
+        page.shoot("curves-light")
+
+    def test_31_a_point_is_what_the_api_says(self):
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        job = server.get("/api/v1/jobs")["data"][0]
+        metrics = server.get(f"/api/v1/jobs/{job['id']}")["result"]["metrics"]
+        wanted = {m["length"]: m["value"] for m in metrics if m["name"] == "ppl_token"}
+        drawn = chart(f"chart.data.datasets.find((d) => d.label.startsWith('{job['model']} ')).data.map((p) => [p.x, p.y])")
+        self.assertEqual(sorted(wanted), LENGTHS)
+        self.assertEqual({x: y for x, y in drawn}, wanted)
+
+    def test_32_hovering_shows_the_values(self):
+        from selenium.webdriver import ActionChains
+
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        x, y, value = chart("[chart.getDatasetMeta(0).data[2].x, chart.getDatasetMeta(0).data[2].y, "
+                            "chart.data.datasets[0].data[2].y]")
+        width, height = page.js(f"const c = document.getElementById('{CHART}'); return [c.clientWidth, c.clientHeight]")
+        ActionChains(driver).move_to_element_with_offset(
+            page.one(f"#{CHART}"), round(x - width / 2), round(y - height / 2)).perform()
+        page.wait("the tooltip", lambda: chart("chart.tooltip.opacity") == 1)
+        self.assertEqual(chart("chart.tooltip.title"), [f"{LENGTHS[2]} tokens"])
+        lines = chart("chart.tooltip.body.flatMap((b) => b.lines)")
+        self.assertEqual(len(lines), 3)
+        self.assertTrue(any(f"{value:.0f}" in line or f"{value:.1f}" in line for line in lines), (value, lines))
+        self.assertTrue(all(" ± " in line and " n " in line for line in lines), lines)
+        page.shoot("hover")
+
+    def test_33_error_bars_reach_a_standard_error_up_and_down(self):
+        self.expected = READBACK
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        found = page.js("""
+            const chart = Chart.getChart(arguments[0]), ctx = chart.canvas.getContext('2d');
+            const scale = chart.canvas.width / chart.width, p = chart.data.datasets[0].data[4];
+            const x = chart.scales.x.getPixelForValue(p.x), y = chart.scales.y.getPixelForValue(p.y + p.se);
+            const { data } = ctx.getImageData((x - 3) * scale, (y - 1.5) * scale, 2, 3);
+            const ground = ctx.getImageData((x - 14) * scale, (y - 9) * scale, 1, 1).data;
+            return [p.se, data.some((v, i) => i % 4 === 3 && v > 100), ground[3]];""", CHART)
+        self.assertGreater(found[0], 0)
+        self.assertTrue(found[1], "no cap where value + stderr is")
+
+    def test_34_the_curves_can_be_saved_as_csv_and_svg(self):
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        page.one("#chart .tools button").click()
+        path = page.wait("the download", lambda: next(downloads.glob("ppl_token.csv"), None))
+        rows = list(csv.DictReader(io.StringIO(path.read_text())))
+        self.assertEqual(len(rows), 3 * len(LENGTHS))
+        self.assertEqual({r["model"] for r in rows}, set(browser.demo_models()))
+        self.assertEqual([float(r["value"]) for r in rows[:5]], chart("chart.data.datasets[0].data.map((p) => p.y)"))
+        svg = server.text(unquote(page.one("#chart .tools a").get_attribute("href"))[len(server.url):])
+        self.assertIn("<svg", svg)
+        for name in browser.demo_models():
+            self.assertIn(name, svg)
+
+    def test_35_ticks_and_metric_choose_what_is_drawn_and_stay_in_the_address(self):
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        colours = chart("Object.fromEntries(chart.data.datasets.map((d) => [d.label, d.borderColor]))")
+        page.all(".job .tick input")[1].click()
+        page.wait("two curves", lambda: n_curves() == 2)
+        page.choose("#chart-title-metric", "bits_per_byte")
+        self.assertIn("metric=bits_per_byte", page.js("return location.hash"))
+        self.assertLess(chart("Math.max(...chart.data.datasets[0].data.map((p) => p.y))"), 12)
+        for label, colour in chart("chart.data.datasets.map((d) => [d.label, d.borderColor])"):
+            self.assertEqual(colours[label], colour)
+        driver.refresh()
+        page.wait("two curves again", lambda: n_curves() == 2)
+        self.assertEqual(page.text("#chart-title"), "Bits per byte against length")
+        page.all(".job .tick input")[1].click()
+        page.wait("three curves again", lambda: n_curves() == 3)
+
+    def test_40_another_protocol_is_labelled_and_a_name_stays_text(self):
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        ready()
+        page.all(".model input")[0].click()
+        page.fill("#f-params-lengths", "64, 256")
+        page.choose("#f-params-protocol", "prefix")
+        page.js("document.querySelectorAll('#submit details').forEach((d) => { d.open = true; })")
+        page.fill("#f-name", "<img src=x onerror=console.error(1)>")
+        page.one("#submit-button").click()
+        page.wait("four curves", lambda: n_curves() == 4)
+        self.assertIn("Different protocols", page.text("#chart .notes"))
+        self.assertTrue(any("prefix" in li.text for li in page.all("#chart .legend li")))
+        self.assertIn("<img src=x onerror=console.error(1)>", page.text(".job"))
+        self.assertEqual(page.all("main img"), [])
+
+    def test_50_a_job_has_a_page_and_can_be_deleted(self):
+        page.open()
+        page.wait("rows", lambda: len(page.all(".job")) == 4)
+        job = server.get("/api/v1/jobs")["data"][0]["id"]
+        page.all(".row-name")[0].click()
+        page.wait("its numbers", lambda: len(page.all(".detail .numbers tbody tr")) >= 2)
+        self.assertEqual(page.text(".detail .chip"), "succeeded")
+        self.assertEqual(page.js("return location.hash"), f"#/jobs/{job}")
+        self.assertEqual(page.text(".detail-body > .panel:not(.chart) .numbers thead th"), "Length")
+        for link in page.all(".detail .tools a"):
+            server.text(link.get_attribute("href")[len(server.url):])
+        page.shoot("job")
+        page.resize(1280, 900)
+        page.js("[...document.querySelectorAll('.detail button')].find((b) => b.textContent === 'Delete job').click()")
+        page.wait("the question", lambda: page.one("#confirm").is_displayed())
+        page.one("#confirm-yes").click()
+        page.wait("the list without it", lambda: len(page.all(".job")) == 3 and page.one("#overview").is_displayed())
+        self.assertNotIn(job, [j["id"] for j in server.get("/api/v1/jobs")["data"]])
+
+    def test_51_a_running_job_can_be_cancelled(self):
+        page.open()
+        ready()
+        page.all(".model input")[0].click()
+        page.fill("#f-params-lengths", "64, 128, 256, 512, 1024, 2048")
+        page.one("#submit-button").click()
+        page.wait("its row", lambda: len(page.all(".job")) == 4)
+        page.all(".row-name")[0].click()
+        page.wait("it runs", lambda: page.all(".detail .chip.running"))
+        page.js("[...document.querySelectorAll('.detail button')].find((b) => b.textContent === 'Cancel job').click()")
+        page.one("#confirm-yes").click()
+        page.wait("it is cancelled", lambda: page.all(".detail .chip.cancelled"))
+
+    def test_60_a_phone_needs_no_sideways_scrolling(self):
+        for name, route in (("phone", "#/"), ("phone-job", "#/jobs/1")):
+            page.open(route, width=360, height=740)
+            page.wait("a curve", lambda: page.all("canvas") and page.js("return document.querySelector('main').innerText.length > 300"))
+            page.wait("a drawn frame", lambda: page.js("return [...document.querySelectorAll('canvas')].some((c) => c.offsetParent)"))
+            page.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+            self.assertEqual(page.js("return document.documentElement.scrollWidth"), 360)
+            page.shoot(name)
+
+    def test_61_the_dark_page_is_dark_and_readable(self):
+        page.open(dark=True)
+        page.wait("three curves", lambda: n_curves() == 3)
+        ground, ink = page.js("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")
+        self.assertLess(sum(rgb(ground)), 150)
+        self.assertGreater(contrast(ground, ink), 7)
+        for css in (".row-what", ".chip.succeeded", ".help", ".legend .quiet", "#submit-button", ".row-name"):
+            self.assertGreaterEqual(page_contrast(css), 4.5, css)
+        page.shoot("curves-dark")
+        page.open(dark=False)
+        page.wait("three curves", lambda: n_curves() == 3)
+        for css in (".row-what", ".chip.succeeded", ".help", ".legend .quiet", "#submit-button", ".row-name"):
+            self.assertGreaterEqual(page_contrast(css), 4.5, css)
+
+    def test_70_a_lost_server_is_said_and_found_again(self):
+        self.expected = ("ERR_INTERNET_DISCONNECTED", "Failed to load resource")
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        driver.execute_cdp_cmd("Network.enable", {})
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+        page.wait("the banner", lambda: page.one("#banner").is_displayed())
+        self.assertEqual(page.text("#status"), "offline")
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", {**offline, "offline": False})
+        page.wait("no banner", lambda: not page.one("#banner").is_displayed())
+
+
+def rgb(colour):
+    return [float(v) for v in colour[colour.index("(") + 1:-1].split(",")[:3]]
+
+
+def contrast(a, b):
+    """WCAG 2's contrast ratio."""
+    def luminance(colour):
+        parts = [v / 255 for v in rgb(colour)]
+        r, g, b_ = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b_
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def page_contrast(css):
+    """Of an element's text against the first ground behind it that is not transparent."""
+    ink, ground = page.js("""
+        let node = document.querySelector(arguments[0]);
+        const ink = getComputedStyle(node).color;
+        while (getComputedStyle(node).backgroundColor === 'rgba(0, 0, 0, 0)')
+            node = node.parentElement;
+        return [ink, getComputedStyle(node).backgroundColor];""", css)
+    return contrast(ink, ground)
+
+
+if __name__ == "__main__":
+    unittest.main()
