@@ -55,18 +55,38 @@ static const struct activation_key {
 
 /* Keys that are read elsewhere or say nothing about the numbers. */
 static const char *const other_keys[] = {
-    "architectures", "model_type", "hidden_act", "rms_norm_eps", "attention_scale", "bos_token_id",
-    "eos_token_id", "tensor_map",
-    "position_embedding_type", "max_position_embeddings", "rope_theta", "rope_scaling",
-    "rope_parameters", "partial_rotary_factor", "rotary_pct",
-    "torch_dtype", "dtype", "transformers_version", "use_cache", "initializer_range",
-    "pad_token_id", "attention_dropout", "hidden_dropout", "name", "description", "license",
+    "architectures",
+    "model_type",
+    "hidden_act",
+    "rms_norm_eps",
+    "attention_scale",
+    "bos_token_id",
+    "eos_token_id",
+    "tensor_map",
+    "position_embedding_type",
+    "max_position_embeddings",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "partial_rotary_factor",
+    "rotary_pct",
+    "torch_dtype",
+    "dtype",
+    "transformers_version",
+    "use_cache",
+    "initializer_range",
+    "pad_token_id",
+    "attention_dropout",
+    "hidden_dropout",
+    "name",
+    "description",
+    "license",
 };
 
 /* Keys that would change the numbers and are not computed here; null or false are the same as absent. */
 static const char *const refused_keys[] = {
-    "sliding_window", "quantization_config", "attn_logit_softcapping", "final_logit_softcapping",
-    "logit_scale", "embedding_multiplier", "residual_multiplier", "num_local_experts",
+    "sliding_window", "quantization_config",  "attn_logit_softcapping", "final_logit_softcapping",
+    "logit_scale",    "embedding_multiplier", "residual_multiplier",    "num_local_experts",
 };
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
@@ -78,7 +98,7 @@ static err_code refuse_type(const char *key, const struct json *j, const char *w
 	double v;
 
 	if (json_number(j, &v))
-		return err_set(e, ERR_INPUT, "config.json: %s is %.17g, want %s", key, v, want);
+		return err_set(e, ERR_INPUT, "config.json: %s is %.9g, want %s", key, v, want);
 	if (json_string(j))
 		return err_set(e, ERR_INPUT, "config.json: %s is '%.100s', want %s", key, json_string(j), want);
 	return err_set(e, ERR_INPUT, "config.json: %s is %s, want %s", key, json_type_name(j), want);
@@ -92,8 +112,7 @@ static const struct json *setting(const struct json *config, const char *key)
 	return json_is_null(j) ? NULL : j;
 }
 
-static err_code read_size(const struct json *config, const struct size_key *k, struct model_config *c,
-                          struct err *e)
+static err_code read_size(const struct json *config, const struct size_key *k, struct model_config *c, struct err *e)
 {
 	const struct json *j = setting(config, k->key);
 	int64_t v;
@@ -103,14 +122,12 @@ static err_code read_size(const struct json *config, const struct size_key *k, s
 	if (!json_integer(j, &v))
 		return refuse_type(k->key, j, "an integer", e);
 	if (v < 1 || v > k->max)
-		return err_set(e, ERR_INPUT, "config.json: %s is %lld, want 1 to %u", k->key, (long long)v,
-		               k->max);
+		return err_set(e, ERR_INPUT, "config.json: %s is %lld, want 1 to %u", k->key, (long long)v, k->max);
 	*(uint32_t *)((char *)c + k->offset) = (uint32_t)v;
 	return ERR_OK;
 }
 
-static err_code read_bool(const struct json *config, const struct bool_key *k, struct model_config *c,
-                          struct err *e)
+static err_code read_bool(const struct json *config, const struct bool_key *k, struct model_config *c, struct err *e)
 {
 	const struct json *j = setting(config, k->key);
 
@@ -123,8 +140,7 @@ static err_code read_bool(const struct json *config, const struct bool_key *k, s
 }
 
 /* A finite number in (0, max]; *out is the default when it is absent. */
-static err_code read_positive(const struct json *config, const char *key, double max, float *out,
-                              struct err *e)
+static err_code read_positive(const struct json *config, const char *key, double max, float *out, struct err *e)
 {
 	const struct json *j = setting(config, key);
 	char want[64];
@@ -139,8 +155,7 @@ static err_code read_positive(const struct json *config, const char *key, double
 	return ERR_OK;
 }
 
-static err_code read_token(const struct json *config, const char *key, uint32_t n_vocab, int64_t *out,
-                           struct err *e)
+static err_code read_token(const struct json *config, const char *key, uint32_t n_vocab, int64_t *out, struct err *e)
 {
 	const struct json *j = setting(config, key);
 	int64_t v;
@@ -151,8 +166,8 @@ static err_code read_token(const struct json *config, const char *key, uint32_t 
 	if (!json_integer(j, &v))
 		return refuse_type(key, j, "an integer or null", e);
 	if (v < 0 || v >= n_vocab)
-		return err_set(e, ERR_INPUT, "config.json: %s is %lld, outside vocab_size %u", key,
-		               (long long)v, n_vocab);
+		return err_set(e, ERR_INPUT, "config.json: %s is %lld, outside vocab_size %u", key, (long long)v,
+		               n_vocab);
 	*out = v;
 	return ERR_OK;
 }
@@ -200,7 +215,7 @@ static err_code read_family(const struct json *config, struct model_config *c, s
 	return ERR_OK;
 }
 
-static err_code check_keys(const struct json *config, struct err *e)
+static err_code refuse_keys(const struct json *config, struct err *e)
 {
 	for (size_t i = 0; i < COUNT(refused_keys); i++) {
 		const struct json *j = setting(config, refused_keys[i]);
@@ -208,22 +223,31 @@ static err_code check_keys(const struct json *config, struct err *e)
 		if (j && !(json_is_bool(j) && !json_true(j)))
 			return err_set(e, ERR_INPUT, "config.json: %s is not supported", refused_keys[i]);
 	}
-	for (const struct json *j = json_first(config); j; j = json_next(j)) {
-		const char *key = json_key(j);
-		bool known = false;
-
-		for (size_t i = 0; i < COUNT(other_keys) && !known; i++)
-			known = !strcmp(key, other_keys[i]);
-		for (size_t i = 0; i < COUNT(size_keys) && !known; i++)
-			known = !strcmp(key, size_keys[i].key);
-		for (size_t i = 0; i < COUNT(bool_keys) && !known; i++)
-			known = !strcmp(key, bool_keys[i].key);
-		for (size_t i = 0; i < COUNT(refused_keys) && !known; i++)
-			known = !strcmp(key, refused_keys[i]);
-		if (!known)
-			log_warn("config.json: '%.100s' is not known and ignored", key);
-	}
 	return ERR_OK;
+}
+
+static bool is_known(const char *key)
+{
+	for (size_t i = 0; i < COUNT(size_keys); i++)
+		if (!strcmp(key, size_keys[i].key))
+			return true;
+	for (size_t i = 0; i < COUNT(bool_keys); i++)
+		if (!strcmp(key, bool_keys[i].key))
+			return true;
+	for (size_t i = 0; i < COUNT(refused_keys); i++)
+		if (!strcmp(key, refused_keys[i]))
+			return true;
+	for (size_t i = 0; i < COUNT(other_keys); i++)
+		if (!strcmp(key, other_keys[i]))
+			return true;
+	return false;
+}
+
+static void warn_unknown(const struct json *config)
+{
+	for (const struct json *j = json_first(config); j; j = json_next(j))
+		if (!is_known(json_key(j)))
+			log_warn("config.json: '%.100s' is not known and ignored", json_key(j));
 }
 
 /* Resolves what follows from other sizes. */
@@ -252,7 +276,7 @@ err_code config_read(const struct json *config, struct model_config *out, struct
 
 	if (!json_is_object(config))
 		return err_set(e, ERR_INPUT, "config.json: %s, want an object", json_type_name(config));
-	if (read_family(config, &c, e) || check_keys(config, e))
+	if (read_family(config, &c, e) || refuse_keys(config, e))
 		return e->code;
 	for (size_t i = 0; i < COUNT(size_keys); i++)
 		if (read_size(config, &size_keys[i], &c, e))
@@ -263,14 +287,14 @@ err_code config_read(const struct json *config, struct model_config *out, struct
 	if (resolve_heads(&c, e))
 		return e->code;
 	c.attention_scale = (float)(1 / sqrt(c.head_dim));
-	if (read_activation(config, &c.act, e) ||
-	    read_positive(config, "rms_norm_eps", 1, &c.rms_eps, e) ||
+	if (read_activation(config, &c.act, e) || read_positive(config, "rms_norm_eps", 1, &c.rms_eps, e) ||
 	    read_positive(config, "attention_scale", 1e6, &c.attention_scale, e) ||
 	    read_token(config, "bos_token_id", c.n_vocab, &c.bos, e) ||
 	    read_token(config, "eos_token_id", c.n_vocab, &c.eos, e) ||
 	    position_from_config(config, c.head_dim, &c.position, e))
 		return e->code;
 	c.n_ctx = c.position.max_ctx;
+	warn_unknown(config);
 	*out = c;
 	return ERR_OK;
 }

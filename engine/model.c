@@ -176,8 +176,7 @@ static err_code check_map(const struct json *map, struct err *e)
 	const struct slot *slot;
 
 	if (map && !json_is_null(map) && !json_is_object(map))
-		return err_set(e, ERR_INPUT, "config.json: tensor_map is %s, want an object",
-		               json_type_name(map));
+		return err_set(e, ERR_INPUT, "config.json: tensor_map is %s, want an object", json_type_name(map));
 	for (const struct json *j = json_first(map); j; j = json_next(j)) {
 		const char *theirs = json_key(j), *ours = json_string(j);
 
@@ -189,16 +188,15 @@ static err_code check_map(const struct json *map, struct err *e)
 		if (strlen(theirs) >= NAME_MAX_BYTES - 16)
 			return err_set(e, ERR_INPUT, "config.json: tensor_map: '%.50s...' is too long", theirs);
 		if (!strchr(theirs, '*') != !strchr(ours, '*'))
-			return err_set(e, ERR_INPUT,
-			               "config.json: tensor_map: '%.150s' and '%.150s' differ in '*'", theirs,
-			               ours);
+			return err_set(e, ERR_INPUT, "config.json: tensor_map: '%.150s' and '%.150s' differ in '*'",
+			               theirs, ours);
 	}
 	return ERR_OK;
 }
 
 /* The name that the files use for `name` of this layer. Two that map to it: refused. */
-static err_code map_name(const struct json *map, const char *name, uint32_t layer,
-                         char out[NAME_MAX_BYTES], struct err *e)
+static err_code map_name(const struct json *map, const char *name, uint32_t layer, char out[NAME_MAX_BYTES],
+                         struct err *e)
 {
 	char ours[NAME_MAX_BYTES];
 	const char *found = NULL;
@@ -208,9 +206,8 @@ static err_code map_name(const struct json *map, const char *name, uint32_t laye
 		if (strcmp(ours, name) != 0)
 			continue;
 		if (found)
-			return err_set(e, ERR_INPUT,
-			               "config.json: tensor_map: both '%.150s' and '%.150s' give '%s'", found,
-			               json_key(j), name);
+			return err_set(e, ERR_INPUT, "config.json: tensor_map: both '%.150s' and '%.150s' give '%s'",
+			               found, json_key(j), name);
 		found = json_key(j);
 	}
 	if (found)
@@ -239,14 +236,11 @@ static err_code check_shape(const struct model_config *c, const struct slot *s, 
 		return ERR_OK;
 	if (n_dim == 1)
 		return err_set(e, ERR_INPUT,
-		               "tensor '%s' has %u dimensions, %" PRIu64 " x %" PRIu64
-		               ", but %s is %" PRIu64,
-		               name, t->n_dim, t->shape[0], t->shape[1], extent_name(s->rows), rows);
+		               "tensor '%s' has %u dimensions, %" PRIu64 " x %" PRIu64 ", but %s is %" PRIu64, name,
+		               t->n_dim, t->shape[0], t->shape[1], extent_name(s->rows), rows);
 	return err_set(e, ERR_INPUT,
-	               "tensor '%s' has shape [%" PRIu64 ", %" PRIu64 "], but %s is %" PRIu64
-	               " and %s is %" PRIu64,
-	               name, t->shape[0], t->shape[1], extent_name(s->rows), rows,
-	               extent_name(s->cols), cols);
+	               "tensor '%s' has shape [%" PRIu64 ", %" PRIu64 "], but %s is %" PRIu64 " and %s is %" PRIu64,
+	               name, t->shape[0], t->shape[1], extent_name(s->rows), rows, extent_name(s->cols), cols);
 }
 
 static err_code resolve_slot(struct resolver *r, const struct slot *s, uint32_t layer, const char *name,
@@ -259,12 +253,10 @@ static err_code resolve_slot(struct resolver *r, const struct slot *s, uint32_t 
 		return e->code;
 	i = checkpoint_find(r->m->files, file_name);
 	if (i < 0 && s->when == UNTIED)
-		return err_set(e, ERR_NOT_FOUND,
-		               "tensor '%s' is absent, but tie_word_embeddings is false", file_name);
+		return err_set(e, ERR_NOT_FOUND, "tensor '%s' is absent, but tie_word_embeddings is false", file_name);
 	if (i < 0)
 		return err_set(e, ERR_NOT_FOUND, "tensor '%s' is absent", file_name);
-	if (checkpoint_tensor(r->m->files, (size_t)i, out, e) ||
-	    check_shape(&r->m->config, s, out, file_name, e))
+	if (checkpoint_tensor(r->m->files, (size_t)i, out, e) || check_shape(&r->m->config, s, out, file_name, e))
 		return e->code;
 	r->used[i] = true;
 	r->m->n_params += out->shape[0] * out->shape[1];
@@ -303,16 +295,14 @@ static err_code check_unused(const struct resolver *r, struct err *e)
 		if (!find_slot(name, &s)) {
 			foreign = n_foreign++ ? foreign : i;
 		} else if (s->when == UNTIED) {
-			log_warn("model '%s': tensor '%s' is not used: %s", r->m->name, name,
-			         why_unused(s->when));
+			log_warn("model '%s': tensor '%s' is not used: %s", r->m->name, name, why_unused(s->when));
 		} else {
-			return err_set(e, ERR_INPUT, "tensor '%.200s' is there, but %s", name,
-			               why_unused(s->when));
+			return err_set(e, ERR_INPUT, "tensor '%.200s' is there, but %s", name, why_unused(s->when));
 		}
 	}
 	if (n_foreign)
-		log_warn("model '%s': %zu tensors are not used, the first is '%.200s'", r->m->name,
-		         n_foreign, checkpoint_tensor_name(r->m->files, foreign));
+		log_warn("model '%s': %zu tensors are not used, the first is '%.200s'", r->m->name, n_foreign,
+		         checkpoint_tensor_name(r->m->files, foreign));
 	return ERR_OK;
 }
 

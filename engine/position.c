@@ -49,8 +49,8 @@ static const struct json *member(const struct scope *s, const char *key)
 }
 
 /* Reads a number in [low, high] if it is given; *given says whether it was. */
-static err_code read_number(const struct scope *s, const char *key, double low, double high,
-                            double *out, bool *given, struct err *e)
+static err_code read_number(const struct scope *s, const char *key, double low, double high, double *out, bool *given,
+                            struct err *e)
 {
 	const struct json *j = member(s, key);
 	double v;
@@ -70,8 +70,7 @@ static err_code read_number(const struct scope *s, const char *key, double low, 
 	return ERR_OK;
 }
 
-static err_code read_context(const struct scope *s, const char *key, uint32_t *out, bool *given,
-                             struct err *e)
+static err_code read_context(const struct scope *s, const char *key, uint32_t *out, bool *given, struct err *e)
 {
 	const struct json *j = member(s, key);
 	int64_t v;
@@ -116,8 +115,8 @@ static bool in_list(const char *key, const char *const *list)
 }
 
 /* A key that nobody reads would be a setting silently ignored. */
-static err_code refuse_unknown(const struct scope *s, const char *const *known,
-                               const char *const *also_known, const char *type, struct err *e)
+static err_code refuse_unknown(const struct scope *s, const char *const *known, const char *const *also_known,
+                               const char *type, struct err *e)
 {
 	for (const struct json *j = json_first(s->object); j; j = json_next(j)) {
 		const char *key = json_key(j);
@@ -134,25 +133,29 @@ static err_code refuse_unknown(const struct scope *s, const char *const *known,
 
 static const char *const none_keys[] = {NULL};
 static const char *const linear_keys[] = {"factor", "original_max_position_embeddings", NULL};
-static const char *const yarn_keys[] = {
-    "factor",    "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
-    "mscale",    "mscale_all_dim",                   "truncate",         NULL};
+static const char *const yarn_keys[] = {"factor",
+                                        "original_max_position_embeddings",
+                                        "attention_factor",
+                                        "beta_fast",
+                                        "beta_slow",
+                                        "mscale",
+                                        "mscale_all_dim",
+                                        "truncate",
+                                        NULL};
 
 static const struct scaling {
 	const char *name;
 	enum position_scaling id;
 	const char *const *keys; /* NULL: known, not supported */
 } scalings[] = {
-    {"none", SCALING_NONE, none_keys},   {"default", SCALING_NONE, none_keys},
-    {"linear", SCALING_LINEAR, linear_keys}, {"yarn", SCALING_YARN, yarn_keys},
-    {"dynamic", SCALING_NONE, NULL},     {"llama3", SCALING_NONE, NULL},
-    {"longrope", SCALING_NONE, NULL},    {"su", SCALING_NONE, NULL},
-    {"ntk", SCALING_NONE, NULL},         {"mrope", SCALING_NONE, NULL},
-    {"proportional", SCALING_NONE, NULL},
+    {"none", SCALING_NONE, none_keys}, {"default", SCALING_NONE, none_keys}, {"linear", SCALING_LINEAR, linear_keys},
+    {"yarn", SCALING_YARN, yarn_keys}, {"dynamic", SCALING_NONE, NULL},      {"llama3", SCALING_NONE, NULL},
+    {"longrope", SCALING_NONE, NULL},  {"su", SCALING_NONE, NULL},           {"ntk", SCALING_NONE, NULL},
+    {"mrope", SCALING_NONE, NULL},     {"proportional", SCALING_NONE, NULL},
 };
 
-static err_code find_scaling(const struct scope *s, const char *key, const char *type,
-                             const struct scaling **out, struct err *e)
+static err_code find_scaling(const struct scope *s, const char *key, const char *type, const struct scaling **out,
+                             struct err *e)
 {
 	for (const struct scaling *k = scalings; k < scalings + sizeof scalings / sizeof *scalings; k++) {
 		if (strcmp(k->name, type) != 0)
@@ -160,8 +163,8 @@ static err_code find_scaling(const struct scope *s, const char *key, const char 
 		*out = k;
 		if (k->keys)
 			return ERR_OK;
-		err_set(e, ERR_INPUT, "%s: %s '%s' is not supported yet (supported: none, linear, yarn)",
-		        s->where, key, type);
+		err_set(e, ERR_INPUT, "%s: %s '%s' is not supported yet (supported: none, linear, yarn)", s->where, key,
+		        type);
 		return at(s, key, e);
 	}
 	err_set(e, ERR_INPUT, "%s: %s '%.100s' is unknown (known: none, linear, yarn)", s->where, key, type);
@@ -198,8 +201,7 @@ static err_code read_yarn(const struct scope *s, struct position *p, struct err 
 	    read_number(s, "attention_factor", 1e-3, 1e3, &p->attention_factor, &explicit_factor, e))
 		return e->code;
 	if (truncate && !json_is_bool(truncate)) {
-		err_set(e, ERR_INPUT, "%s: truncate is %s, want a boolean", s->where,
-		        json_type_name(truncate));
+		err_set(e, ERR_INPUT, "%s: truncate is %s, want a boolean", s->where, json_type_name(truncate));
 		return at(s, "truncate", e);
 	}
 	if (truncate)
@@ -210,13 +212,12 @@ static err_code read_yarn(const struct scope *s, struct position *p, struct err 
 	if ((p->mscale > 0) != (p->mscale_all_dim > 0)) {
 		const char *lone = p->mscale > 0 ? "mscale" : "mscale_all_dim";
 
-		err_set(e, ERR_INPUT, "%s: %s without %s is ambiguous: give both, or attention_factor",
-		        s->where, lone, p->mscale > 0 ? "mscale_all_dim" : "mscale");
+		err_set(e, ERR_INPUT, "%s: %s without %s is ambiguous: give both, or attention_factor", s->where, lone,
+		        p->mscale > 0 ? "mscale_all_dim" : "mscale");
 		return at(s, lone, e);
 	}
-	p->attention_factor = p->mscale > 0 ? mscale(p->factor, p->mscale) /
-	                                          mscale(p->factor, p->mscale_all_dim)
-	                                    : mscale(p->factor, 1);
+	p->attention_factor =
+	    p->mscale > 0 ? mscale(p->factor, p->mscale) / mscale(p->factor, p->mscale_all_dim) : mscale(p->factor, 1);
 	return ERR_OK;
 }
 
@@ -257,11 +258,10 @@ static err_code read_type(const struct scope *config, struct position *p, struct
 	if (!type)
 		return err_set(e, ERR_INPUT, "%s: position_embedding_type is absent", config->where);
 	if (in_list(type, later))
-		return err_set(e, ERR_INPUT, "%s: position_embedding_type '%s' is not supported yet",
-		               config->where, type);
+		return err_set(e, ERR_INPUT, "%s: position_embedding_type '%s' is not supported yet", config->where,
+		               type);
 	if (strcmp(type, "rope") != 0 && strcmp(type, "pope") != 0)
-		return err_set(e, ERR_INPUT, "%s: position_embedding_type '%.100s' is unknown",
-		               config->where, type);
+		return err_set(e, ERR_INPUT, "%s: position_embedding_type '%.100s' is unknown", config->where, type);
 	p->type = strcmp(type, "rope") ? POSITION_POPE : POSITION_ROPE;
 	return ERR_OK;
 }
@@ -276,29 +276,26 @@ static err_code refuse_partial(const struct scope *s, struct err *e)
 		const struct json *j = member(s, keys[i]);
 
 		if (j && !(json_number(j, &v) && v == 1))
-			return err_set(e, ERR_INPUT, "%s: partial rotary (%s) is not supported yet", s->where,
-			               keys[i]);
+			return err_set(e, ERR_INPUT, "%s: partial rotary (%s) is not supported yet", s->where, keys[i]);
 	}
 	return ERR_OK;
 }
 
 /* theta: at the top, or since Hugging Face 5 in rope_parameters; twice only if equal. */
-static err_code read_theta(const struct scope *config, const struct scope *params, struct position *p,
-                           struct err *e)
+static err_code read_theta(const struct scope *config, const struct scope *params, struct position *p, struct err *e)
 {
 	double inner = 0;
 	bool outer_given, inner_given = false;
 
 	p->theta = 10000; /* of the papers, and Hugging Face's default */
 	if (read_number(config, "rope_theta", MIN_THETA, MAX_THETA, &p->theta, &outer_given, e) ||
-	    (params &&
-	     read_number(params, "rope_theta", MIN_THETA, MAX_THETA, &inner, &inner_given, e)))
+	    (params && read_number(params, "rope_theta", MIN_THETA, MAX_THETA, &inner, &inner_given, e)))
 		return e->code;
 	if (!inner_given)
 		return ERR_OK;
 	if (outer_given && inner != p->theta)
-		return err_set(e, ERR_INPUT, "%s: rope_theta is %.9g, but %.9g in rope_parameters",
-		               config->where, p->theta, inner);
+		return err_set(e, ERR_INPUT, "%s: rope_theta is %.9g, but %.9g in rope_parameters", config->where,
+		               p->theta, inner);
 	p->theta = inner;
 	return ERR_OK;
 }
@@ -311,9 +308,8 @@ static err_code read_scaling_type(const struct scope *s, bool params, const char
 
 	if (read_string(s, "type", &old, e) || read_string(s, "rope_type", &new, e))
 		return e->code;
-	if (old && new && strcmp(old, new) != 0)
-		return err_set(e, ERR_INPUT, "%s: type is '%.50s', but rope_type is '%.50s'", s->where, old,
-		               new);
+	if (old && new &&strcmp(old, new) != 0)
+		return err_set(e, ERR_INPUT, "%s: type is '%.50s', but rope_type is '%.50s'", s->where, old, new);
 	if (!old && !new && !params)
 		return err_set(e, ERR_INPUT, "%s: neither rope_type nor type is given", s->where);
 	*type = new ? new : old ? old : "default";
@@ -322,13 +318,11 @@ static err_code read_scaling_type(const struct scope *s, bool params, const char
 }
 
 /* The object of that name; NULL when absent or null. */
-static err_code read_object(const struct scope *config, const char *key, const struct json **out,
-                            struct err *e)
+static err_code read_object(const struct scope *config, const char *key, const struct json **out, struct err *e)
 {
 	*out = member(config, key);
 	if (*out && !json_is_object(*out))
-		return err_set(e, ERR_INPUT, "%s: %s is %s, want an object", config->where, key,
-		               json_type_name(*out));
+		return err_set(e, ERR_INPUT, "%s: %s is %s, want an object", config->where, key, json_type_name(*out));
 	return ERR_OK;
 }
 
@@ -340,12 +334,11 @@ static err_code check_head_dim(const struct position *p, uint32_t head_dim, stru
 	return ERR_OK;
 }
 
-err_code position_from_config(const struct json *config, uint32_t head_dim, struct position *out,
-                              struct err *e)
+err_code position_from_config(const struct json *config, uint32_t head_dim, struct position *out, struct err *e)
 {
 	static const char *const config_keys[] = {"type", "rope_type", NULL};
-	static const char *const param_keys[] = {"type", "rope_type", "rope_theta",
-	                                         "partial_rotary_factor", "rotary_pct", NULL};
+	static const char *const param_keys[] = {"type",       "rope_type", "rope_theta", "partial_rotary_factor",
+	                                         "rotary_pct", NULL};
 	struct scope top = {.object = config, .where = "config.json"};
 	struct scope s = {.where = "config.json: rope_scaling"};
 	const struct json *old, *new;
@@ -354,25 +347,24 @@ err_code position_from_config(const struct json *config, uint32_t head_dim, stru
 	struct position p = {0};
 	bool given;
 
-	if (read_type(&top, &p, e) || refuse_partial(&top, e) ||
-	    read_object(&top, "rope_scaling", &old, e) || read_object(&top, "rope_parameters", &new, e))
+	if (read_type(&top, &p, e) || refuse_partial(&top, e) || read_object(&top, "rope_scaling", &old, e) ||
+	    read_object(&top, "rope_parameters", &new, e))
 		return e->code;
 	if (old && new)
 		return err_set(e, ERR_INPUT, "config.json: both rope_scaling and rope_parameters are given");
 	s.object = new ? new : old;
 	if (new)
 		s.where = "config.json: rope_parameters";
-	if (read_theta(&top, new ? &s : NULL, &p, e) || (new && refuse_partial(&s, e)) ||
+	if (read_theta(&top, new ? &s : NULL, &p, e) || (new &&refuse_partial(&s, e)) ||
 	    read_context(&top, "max_position_embeddings", &p.max_ctx, &given, e))
 		return e->code;
 	if (!given)
 		return err_set(e, ERR_INPUT, "config.json: max_position_embeddings is absent");
 	p.original_ctx = p.max_ctx;
 	set_scaling(&p, SCALING_NONE);
-	if (s.object &&
-	    (read_scaling_type(&s, new != NULL, &type, &key, e) || find_scaling(&s, key, type, &kind, e) ||
-	     refuse_unknown(&s, kind->keys, new ? param_keys : config_keys, type, e) ||
-	     read_scaling(&s, kind, key, &p, e)))
+	if (s.object && (read_scaling_type(&s, new != NULL, &type, &key, e) || find_scaling(&s, key, type, &kind, e) ||
+	                 refuse_unknown(&s, kind->keys, new ? param_keys : config_keys, type, e) ||
+	                 read_scaling(&s, kind, key, &p, e)))
 		return e->code;
 	if (check_head_dim(&p, head_dim, e))
 		return err_wrap(e, "config.json");
@@ -413,27 +405,25 @@ static err_code refuse_without_type(const struct scope *s, struct err *e)
 }
 
 /* Replaces the scaling as a whole: nothing of the checkpoint's own survives but its original context. */
-static err_code override_scaling(const struct scope *s, const char *type, struct position *p,
-                                 struct err *e)
+static err_code override_scaling(const struct scope *s, const char *type, struct position *p, struct err *e)
 {
 	const struct scaling *kind;
 	double ctx;
 
-	if (find_scaling(s, "type", type, &kind, e) ||
-	    refuse_unknown(s, kind->keys, override_keys, type, e) || read_scaling(s, kind, "type", p, e))
+	if (find_scaling(s, "type", type, &kind, e) || refuse_unknown(s, kind->keys, override_keys, type, e) ||
+	    read_scaling(s, kind, "type", p, e))
 		return e->code;
 	ctx = floor((double)p->original_ctx * p->factor);
 	if (ctx > (double)MAX_CTX) {
-		err_set(e, ERR_INPUT, "%s: a context of %.0f positions (%u times %.9g), want at most %lld",
-		        s->where, ctx, p->original_ctx, p->factor, (long long)MAX_CTX);
+		err_set(e, ERR_INPUT, "%s: a context of %.0f positions (%u times %.9g), want at most %lld", s->where,
+		        ctx, p->original_ctx, p->factor, (long long)MAX_CTX);
 		return at(s, "factor", e);
 	}
 	p->max_ctx = (uint32_t)ctx;
 	return ERR_OK;
 }
 
-err_code position_override(struct position *p, const struct json *override, uint32_t head_dim,
-                           struct err *e)
+err_code position_override(struct position *p, const struct json *override, uint32_t head_dim, struct err *e)
 {
 	struct scope s = {.object = override, .where = "position", .request = true};
 	struct position q = *p;
@@ -455,7 +445,7 @@ err_code position_override(struct position *p, const struct json *override, uint
 
 static const char *type_name(const struct position *p)
 {
-	return p->type == POSITION_POPE           ? "pope"
+	return p->type == POSITION_POPE       ? "pope"
 	       : p->scaling == SCALING_YARN   ? "yarn"
 	       : p->scaling == SCALING_LINEAR ? "linear"
 	                                      : "rope";
@@ -524,8 +514,8 @@ static long double frequency(const struct position *p, uint32_t head_dim, uint32
 	return p->f32_freq ? (float)theta : theta;
 }
 
-err_code position_table_init(struct position_table *t, const struct position *p, uint32_t head_dim,
-                             uint64_t length, struct err *e)
+err_code position_table_init(struct position_table *t, const struct position *p, uint32_t head_dim, uint64_t length,
+                             struct err *e)
 {
 	uint32_t n = p->type == POSITION_POPE ? head_dim : head_dim / 2;
 	uint64_t *freq = mem_alloc(n, sizeof *freq, e);
@@ -539,8 +529,7 @@ err_code position_table_init(struct position_table *t, const struct position *p,
 
 		freq[c] = (uint64_t)roundl(ldexpl(turns, 64));
 	}
-	*t = (struct position_table){
-	    .n_freq = n, .freq = freq, .amplitude = (float)p->attention_factor};
+	*t = (struct position_table){.n_freq = n, .freq = freq, .amplitude = (float)p->attention_factor};
 	return ERR_OK;
 }
 

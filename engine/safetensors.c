@@ -28,11 +28,10 @@ static const struct dtype_info {
 	unsigned bits;
 	int dtype; /* enum dtype, or -1: not for weights */
 } dtypes[] = {
-    {"F32", 32, DTYPE_F32}, {"F16", 16, DTYPE_F16}, {"BF16", 16, DTYPE_BF16}, {"F64", 64, -1},
-    {"I64", 64, -1},        {"U64", 64, -1},        {"I32", 32, -1},          {"U32", 32, -1},
-    {"I16", 16, -1},        {"U16", 16, -1},        {"I8", 8, -1},            {"U8", 8, -1},
-    {"BOOL", 8, -1},        {"F8_E4M3", 8, -1},     {"F8_E5M2", 8, -1},       {"F8_E8M0", 8, -1},
-    {"F4", 4, -1},          {"F6_E2M3", 6, -1},     {"F6_E3M2", 6, -1},       {"C64", 64, -1},
+    {"F32", 32, DTYPE_F32}, {"F16", 16, DTYPE_F16}, {"BF16", 16, DTYPE_BF16}, {"F64", 64, -1},    {"I64", 64, -1},
+    {"U64", 64, -1},        {"I32", 32, -1},        {"U32", 32, -1},          {"I16", 16, -1},    {"U16", 16, -1},
+    {"I8", 8, -1},          {"U8", 8, -1},          {"BOOL", 8, -1},          {"F8_E4M3", 8, -1}, {"F8_E5M2", 8, -1},
+    {"F8_E8M0", 8, -1},     {"F4", 4, -1},          {"F6_E2M3", 6, -1},       {"F6_E3M2", 6, -1}, {"C64", 64, -1},
 };
 
 struct entry {
@@ -41,11 +40,11 @@ struct entry {
 	uint64_t begin, end; /* bytes in the data of its file */
 	uint64_t shape[2];   /* the first two dimensions */
 	uint32_t n_dim, file;
-	bool wanted;         /* the index puts it in this file */
+	bool wanted; /* the index puts it in this file */
 };
 
 struct checkpoint {
-	char *dir; /* owned */
+	char *dir;                     /* owned */
 	struct checkpoint_file *files; /* [n_files] owned */
 	size_t n_files;
 	struct entry *entries; /* [n_entries] owned; sorted by name once the weights are mapped */
@@ -139,8 +138,8 @@ static bool is_lfs_pointer(const void *data, uint64_t size)
 	return size >= sizeof LFS_MAGIC - 1 && !memcmp(data, LFS_MAGIC, sizeof LFS_MAGIC - 1);
 }
 
-err_code checkpoint_read_json(struct checkpoint *c, const char *name, size_t max_bytes,
-                              struct json **out, struct err *e)
+err_code checkpoint_read_json(struct checkpoint *c, const char *name, size_t max_bytes, struct json **out,
+                              struct err *e)
 {
 	struct buf text = BUF_INIT(max_bytes);
 	const struct checkpoint_file *f = checkpoint_add(c, name, e);
@@ -209,9 +208,8 @@ err_code checkpoint_check(const struct checkpoint *c, struct err *e)
 	for (const struct checkpoint_file *f = c->files; f < c->files + c->n_files; f++) {
 		if (stat(f->path, &now))
 			return err_set(e, ERR_CHANGED, "'%s' is gone since it was opened", f->path);
-		if (now.st_dev != f->st.st_dev || now.st_ino != f->st.st_ino ||
-		    now.st_size != f->st.st_size || !same_time(now.st_mtim, f->st.st_mtim) ||
-		    !same_time(now.st_ctim, f->st.st_ctim))
+		if (now.st_dev != f->st.st_dev || now.st_ino != f->st.st_ino || now.st_size != f->st.st_size ||
+		    !same_time(now.st_mtim, f->st.st_mtim) || !same_time(now.st_ctim, f->st.st_ctim))
 			return err_set(e, ERR_CHANGED, "'%s' changed since it was opened", f->path);
 	}
 	return ERR_OK;
@@ -310,8 +308,8 @@ static err_code read_entry(const struct json *member, struct entry *t, struct er
 	t->end = (uint64_t)end;
 	if (t->end - t->begin != bytes)
 		return err_set(e, ERR_INPUT,
-		               "its shape of %s needs %" PRIu64 " bytes, its data_offsets [%" PRIu64
-		               ", %" PRIu64 "] hold %" PRIu64,
+		               "its shape of %s needs %" PRIu64 " bytes, its data_offsets [%" PRIu64 ", %" PRIu64
+		               "] hold %" PRIu64,
 		               t->dtype->name, bytes, t->begin, t->end, t->end - t->begin);
 	return ERR_OK;
 }
@@ -333,22 +331,19 @@ static err_code check_cover(struct entry *t, size_t n, uint64_t data_bytes, stru
 	qsort(t, n, sizeof *t, compare_offsets);
 	for (size_t i = 0; i < n; at = t[i++].end) {
 		if (t[i].begin < at)
-			return err_set(e, ERR_INPUT, "tensor '%.200s' overlaps tensor '%.200s'",
-			               t[i].name, t[i - 1].name);
+			return err_set(e, ERR_INPUT, "tensor '%.200s' overlaps tensor '%.200s'", t[i].name,
+			               t[i - 1].name);
 		if (t[i].begin > at)
-			return err_set(e, ERR_INPUT,
-			               "tensor '%.200s' leaves a hole of %" PRIu64 " bytes before it",
+			return err_set(e, ERR_INPUT, "tensor '%.200s' leaves a hole of %" PRIu64 " bytes before it",
 			               t[i].name, t[i].begin - at);
 		if (t[i].end > data_bytes)
 			return err_set(e, ERR_INPUT,
-			               "tensor '%.200s' ends at byte %" PRIu64
-			               " of the data, which has %" PRIu64
+			               "tensor '%.200s' ends at byte %" PRIu64 " of the data, which has %" PRIu64
 			               ": the file is cut off, %" PRIu64 " bytes of it are missing",
 			               t[i].name, t[i].end, data_bytes, t[i].end - data_bytes);
 	}
 	if (at < data_bytes)
-		return err_set(e, ERR_INPUT, "%" PRIu64 " bytes after the last tensor's data",
-		               data_bytes - at);
+		return err_set(e, ERR_INPUT, "%" PRIu64 " bytes after the last tensor's data", data_bytes - at);
 	return ERR_OK;
 }
 
@@ -368,8 +363,8 @@ static err_code header_bytes(const struct checkpoint_file *f, uint64_t *out, str
 		               " (not a safetensors file?)",
 		               n, SAFETENSORS_MAX_HEADER_BYTES);
 	if (n > size - sizeof n)
-		return err_set(e, ERR_INPUT,
-		               "header of %" PRIu64 " bytes is larger than the file of %" PRIu64, n, size);
+		return err_set(e, ERR_INPUT, "header of %" PRIu64 " bytes is larger than the file of %" PRIu64, n,
+		               size);
 	if (!n || f->map[sizeof n] != '{')
 		return err_set(e, ERR_INPUT, "header does not begin with '{' (not a safetensors file?)");
 	*out = n;
@@ -413,8 +408,7 @@ static err_code read_header(struct checkpoint *c, uint32_t file, struct err *e)
 			t->file = file;
 	}
 	if (!rc && c->n_entries > first)
-		rc = check_cover(c->entries + first, c->n_entries - first,
-		                 (uint64_t)f->st.st_size - n - sizeof n, e);
+		rc = check_cover(c->entries + first, c->n_entries - first, (uint64_t)f->st.st_size - n - sizeof n, e);
 	else if (!rc)
 		rc = err_set(e, ERR_INPUT, "no tensors");
 	json_free(header);
@@ -462,8 +456,8 @@ static err_code open_shards(struct checkpoint *c, const struct json *map, size_t
 		const char *shard = json_string(j);
 
 		if (!is_plain_name(shard))
-			return err_set(e, ERR_INPUT, "tensor '%.200s': '%.200s' is not a file name",
-			               json_key(j), shard ? shard : json_type_name(j));
+			return err_set(e, ERR_INPUT, "tensor '%.200s': '%.200s' is not a file name", json_key(j),
+			               shard ? shard : json_type_name(j));
 		if (open_shard(c, first, shard, e) < 0)
 			return err_wrap(e, "tensor '%.200s'", json_key(j));
 	}
@@ -579,11 +573,11 @@ err_code checkpoint_tensor(const struct checkpoint *c, size_t i, struct tensor *
 	const struct checkpoint_file *f = &c->files[t->file];
 
 	if (t->dtype->dtype < 0)
-		return err_set(e, ERR_INPUT, "'%s': tensor '%.200s' is %s, want F32, F16 or BF16", f->path,
-		               t->name, t->dtype->name);
+		return err_set(e, ERR_INPUT, "'%s': tensor '%.200s' is %s, want F32, F16 or BF16", f->path, t->name,
+		               t->dtype->name);
 	if (t->n_dim < 1 || t->n_dim > 2)
-		return err_set(e, ERR_INPUT, "'%s': tensor '%.200s' has %" PRIu32 " dimensions, want 1 or 2",
-		               f->path, t->name, t->n_dim);
+		return err_set(e, ERR_INPUT, "'%s': tensor '%.200s' has %" PRIu32 " dimensions, want 1 or 2", f->path,
+		               t->name, t->n_dim);
 	*out = (struct tensor){.data = f->map + data_start(f) + t->begin,
 	                       .dtype = (enum dtype)t->dtype->dtype,
 	                       .n_dim = t->n_dim,

@@ -41,23 +41,23 @@ static inline uint32_t f16_bits(uint16_t h)
 	return sign | (small & mask_tiny) | (special & mask_special) | (normal & ~(mask_tiny | mask_special));
 }
 
-#define DEFINE_CONVERT(name, to_bits)                                                              \
-	static void name(const unsigned char *in, uint64_t count, float *out)                      \
-	{                                                                                          \
-		uint16_t half[BLOCK];                                                              \
-		uint32_t bits[BLOCK];                                                              \
-                                                                                                   \
-		for (; count >= BLOCK; count -= BLOCK, in += sizeof half, out += BLOCK) {          \
-			memcpy(half, in, sizeof half);                                             \
-			for (int i = 0; i < BLOCK; i++)                                            \
-				bits[i] = to_bits(half[i]);                                        \
-			memcpy(out, bits, sizeof bits);                                            \
-		}                                                                                  \
-		for (; count; count--, in += sizeof *half, out++) {                                \
-			memcpy(half, in, sizeof *half);                                            \
-			bits[0] = to_bits(half[0]);                                                \
-			memcpy(out, bits, sizeof *bits);                                           \
-		}                                                                                  \
+#define DEFINE_CONVERT(name, to_bits)                                                                                  \
+	static void name(const unsigned char *in, uint64_t count, float *out)                                          \
+	{                                                                                                              \
+		uint16_t half[BLOCK];                                                                                  \
+		uint32_t bits[BLOCK];                                                                                  \
+                                                                                                                       \
+		for (; count >= BLOCK; count -= BLOCK, in += sizeof half, out += BLOCK) {                              \
+			memcpy(half, in, sizeof half);                                                                 \
+			for (int i = 0; i < BLOCK; i++)                                                                \
+				bits[i] = to_bits(half[i]);                                                            \
+			memcpy(out, bits, sizeof bits);                                                                \
+		}                                                                                                      \
+		for (; count; count--, in += sizeof *half, out++) {                                                    \
+			memcpy(half, in, sizeof *half);                                                                \
+			bits[0] = to_bits(half[0]);                                                                    \
+			memcpy(out, bits, sizeof *bits);                                                               \
+		}                                                                                                      \
 	}
 
 DEFINE_CONVERT(convert_bf16, bf16_bits)

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/buf.h"
 #include "engine/utf8.h"
 #include "tests/fixture.h"
 
@@ -69,8 +68,7 @@ static uint16_t round_f16(float v)
 		return (uint16_t)((signbit(v) ? 0x8000 : 0) | (unsigned)lrintf(a * 0x1p24f));
 	frexpf(a, &exponent); /* a = m 2^exponent, m in [.5, 1) */
 	unit = lrintf(ldexpf(a, 11 - exponent)) - 1024.f;
-	return (uint16_t)((signbit(v) ? 0x8000 : 0) +
-	                  (((unsigned)(exponent + 14) << 10) + (unsigned)unit));
+	return (uint16_t)((signbit(v) ? 0x8000 : 0) + (((unsigned)(exponent + 14) << 10) + (unsigned)unit));
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -142,8 +140,7 @@ struct specs {
 	size_t n;
 };
 
-static void add(struct specs *s, uint64_t rows, uint64_t cols, const char *fmt, int layer,
-                const char *rest)
+static void add(struct specs *s, uint64_t rows, uint64_t cols, const char *fmt, int layer, const char *rest)
 {
 	struct spec *t = &s->at[s->n++];
 
@@ -195,8 +192,36 @@ static uint64_t spec_count(const struct spec *t)
 
 /* -- files ------------------------------------------------------------------------------------- */
 
-void fixture_safetensors_write(const char *dir, const char *name, const char *header,
-                               const void *data, size_t len)
+void fixture_read(const char *dir, const char *name, struct buf *out)
+{
+	char path[PATH_MAX];
+	struct err e;
+
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	ck_ok(buf_read_file(out, path, &e), &e);
+}
+
+void fixture_edit(const char *dir, const char *name, const char *from, const char *to)
+{
+	struct buf old = BUF_INIT(MAX_BYTES), new = BUF_INIT(MAX_BYTES);
+	const char *s, *end, *at;
+
+	fixture_read(dir, name, &old);
+	s = old.data;
+	end = old.data + old.len;
+	while ((at = memmem(s, (size_t)(end - s), from, strlen(from)))) {
+		buf_append(&new, s, (size_t)(at - s));
+		buf_puts(&new, to);
+		s = at + strlen(from);
+	}
+	ck_assert_msg(s != old.data, "'%s' is not in %s", from, name);
+	buf_append(&new, s, (size_t)(end - s));
+	fixture_write(dir, name, buf_str(&new), new.len);
+	buf_release(&old);
+	buf_release(&new);
+}
+
+void fixture_safetensors_write(const char *dir, const char *name, const char *header, const void *data, size_t len)
 {
 	struct buf file = BUF_INIT(MAX_BYTES);
 	uint64_t n = strlen(header);
@@ -212,8 +237,8 @@ void fixture_safetensors_write(const char *dir, const char *name, const char *he
 	buf_release(&file);
 }
 
-static void write_shard(const char *dir, const char *name, const struct fixture_model *m,
-                        const struct spec *t, size_t n)
+static void write_shard(const char *dir, const char *name, const struct fixture_model *m, const struct spec *t,
+                        size_t n)
 {
 	static const char *const names[] = {[DTYPE_F32] = "F32", [DTYPE_F16] = "F16", [DTYPE_BF16] = "BF16"};
 	struct buf header = BUF_INIT(MAX_BYTES), data = BUF_INIT(MAX_BYTES);
@@ -228,8 +253,7 @@ static void write_shard(const char *dir, const char *name, const struct fixture_
 			put_value(m, t->name, i, bytes);
 			buf_append(&data, bytes, dtype_size(dtype));
 		}
-		buf_printf(&header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRIu64, t->name, names[dtype],
-		           t->rows);
+		buf_printf(&header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRIu64, t->name, names[dtype], t->rows);
 		if (t->cols)
 			buf_printf(&header, ",%" PRIu64, t->cols);
 		buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", begin, data.len);
@@ -282,8 +306,8 @@ static void write_config(const char *dir, const struct fixture_model *m)
 	           "\"position_embedding_type\":\"%s\",\"hidden_size\":%u,\"num_hidden_layers\":%u,"
 	           "\"num_attention_heads\":%u,\"num_key_value_heads\":%u,\"head_dim\":%u,"
 	           "\"intermediate_size\":%u,\"hidden_act\":\"%s\",\"mlp_gated\":%s,",
-	           m->position, m->dim, m->n_layer, m->n_head, m->n_kv_head, m->head_dim, m->ffn_dim,
-	           m->hidden_act, boolean(m->mlp_gated));
+	           m->position, m->dim, m->n_layer, m->n_head, m->n_kv_head, m->head_dim, m->ffn_dim, m->hidden_act,
+	           boolean(m->mlp_gated));
 	buf_printf(&c,
 	           "\"rms_norm_eps\":1e-5,\"vocab_size\":%u,\"max_position_embeddings\":%u,"
 	           "\"rope_theta\":10000.0,\"rope_scaling\":%s,\"tie_word_embeddings\":%s,"

@@ -6,18 +6,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/buf.h"
 #include "engine/model.h"
 
 struct fixture_model {
-	const char *position;      /* "rope", "pope" */
-	const char *rope_scaling;  /* JSON text, or NULL: null */
+	const char *position;     /* "rope", "pope" */
+	const char *rope_scaling; /* JSON text, or NULL: null */
 	const char *hidden_act;
-	const char *extra_config;  /* more members, e.g. "\"attention_scale\": 0.5", or NULL */
+	const char *extra_config; /* more members, e.g. "\"attention_scale\": 0.5", or NULL */
 	uint32_t n_layer, n_head, n_kv_head, head_dim, dim, ffn_dim, n_vocab, n_ctx;
 	bool mlp_gated, tied, attention_bias, mlp_bias;
-	enum dtype dtype;          /* of all tensors but pope_delta, which is F32 */
-	uint32_t n_shards;         /* 1: model.safetensors; more: shards and an index */
-	bool tokenizer;            /* also tokenizer.json: byte-level BPE without merges; n_vocab is at least 257 then */
+	enum dtype dtype;  /* of all tensors but pope_delta, which is F32 */
+	uint32_t n_shards; /* 1: model.safetensors; more: shards and an index */
+	bool tokenizer;    /* also tokenizer.json: byte-level BPE without merges; n_vocab is at least 257 then */
 	uint64_t seed;
 };
 
@@ -34,8 +35,13 @@ float fixture_model_value(const struct fixture_model *m, const char *tensor, uin
 /* A byte-level tokenizer.json: ids 0..255 are the bytes in order, 256 is "<|endoftext|>". */
 void fixture_tokenizer_write(const char *dir);
 
+/* Appends a file of the directory to `out`. */
+void fixture_read(const char *dir, const char *name, struct buf *out);
+
+/* Replaces every `from` in a file of the directory, bytewise; there must be one. */
+void fixture_edit(const char *dir, const char *name, const char *from, const char *to);
+
 /* A raw safetensors file: the header's length, the header, then `len` bytes of data (NULL: zeros). */
-void fixture_safetensors_write(const char *dir, const char *name, const char *header,
-                               const void *data, size_t len);
+void fixture_safetensors_write(const char *dir, const char *name, const char *header, const void *data, size_t len);
 
 #endif

@@ -19,8 +19,7 @@ static struct json *parse(const char *text)
 }
 
 /* Reads a config.json of {"position_embedding_type": type, "max_position_embeddings": 1024, <more>}. */
-static err_code read_config(const char *type, const char *more, uint32_t head_dim, struct position *p,
-                            struct err *e)
+static err_code read_config(const char *type, const char *more, uint32_t head_dim, struct position *p, struct err *e)
 {
 	char text[2000];
 	struct json *j;
@@ -87,8 +86,7 @@ static void read_case(const struct json *c, struct position *p, uint32_t *head_d
 }
 
 /* `relative` is 2^-62 where all is computed in long double, and 1e-15 where yarn's unrounded range is a double. */
-static void check_frequencies(const struct json *want, const struct position *p, uint32_t head_dim,
-                              double relative)
+static void check_frequencies(const struct json *want, const struct position *p, uint32_t head_dim, double relative)
 {
 	struct position_table t;
 	struct err e;
@@ -163,8 +161,8 @@ START_TEST(phases_are_exact_up_to_16_million_positions)
 				double error;
 
 				ck_assert(json_integer(pos, &at));
-				error = fabs((double)position_phase((uint64_t)at, freq) -
-				             strtod(json_string(want), NULL));
+				error =
+				    fabs((double)position_phase((uint64_t)at, freq) - strtod(json_string(want), NULL));
 				if (error > 1)
 					error = fabs(error - 2); /* across the seam at -1 = 1 */
 				worst = fmax(worst, error * M_PI);
@@ -265,10 +263,11 @@ static void check_written(const struct position *p, const char *want)
 }
 
 #define WRITTEN(head, tail) "{\"type\":\"" head ",\"max_position_embeddings\":" tail "}"
-#define WRITTEN_YARN                                                                               \
-	WRITTEN("yarn\",\"theta\":10000,\"factor\":4,\"original_max_position_embeddings\":1024,"   \
-	        "\"attention_factor\":1.1386294361119891,\"beta_fast\":32,\"beta_slow\":1,"        \
-	        "\"truncate\":true", "1024,\"inv_freq\":\"exact\"")
+#define WRITTEN_YARN                                                                                                   \
+	WRITTEN("yarn\",\"theta\":10000,\"factor\":4,\"original_max_position_embeddings\":1024,"                       \
+	        "\"attention_factor\":1.1386294361119891,\"beta_fast\":32,\"beta_slow\":1,"                            \
+	        "\"truncate\":true",                                                                                   \
+	        "1024,\"inv_freq\":\"exact\"")
 
 START_TEST(every_spelling_of_the_settings_is_read)
 {
