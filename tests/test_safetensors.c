@@ -29,15 +29,13 @@ static void write_text(const char *name, const char *text)
 /* Opens the directory's weights; the checkpoint is freed on failure. */
 static err_code open_weights(struct checkpoint **out, struct err *e)
 {
-	struct checkpoint *c;
+	err_code rc;
 
-	ck_ok(checkpoint_open(dir, &c, e), e);
-	if (checkpoint_map_weights(c, e)) {
-		checkpoint_free(c);
-		return e->code;
-	}
-	*out = c;
-	return ERR_OK;
+	ck_ok(checkpoint_open(dir, out, e), e);
+	rc = checkpoint_map_weights(*out, e);
+	if (rc)
+		checkpoint_free(*out);
+	return rc;
 }
 
 static void check_refused(err_code code, const char *words)
@@ -157,10 +155,9 @@ END_TEST
 /* The length field alone, over a file of 8 + 2 bytes. */
 static void write_length(uint64_t n)
 {
-	unsigned char file[10] = {0};
+	unsigned char file[10] = {[8] = '{', [9] = '}'};
 
 	memcpy(file, &n, sizeof n);
-	memcpy(file + 8, "{}", 2);
 	fixture_write(dir, "model.safetensors", file, sizeof file);
 }
 
