@@ -8,10 +8,10 @@
 #include "server/api.h"
 #include "server/problem.h"
 
-#define MAX_WAIT_S 60
+#define MAX_WAIT_S    60
 #define DEFAULT_LIMIT 50
-#define MAX_LIMIT 500
-#define MAX_REPLY ((size_t)256 << 20)
+#define MAX_LIMIT     500
+#define MAX_REPLY     ((size_t)256 << 20)
 
 /* A whole decimal number within [min, max]. */
 static bool parse_number(const char *s, int64_t min, int64_t max, int64_t *out)
@@ -96,10 +96,11 @@ static bool read_filter(struct http_request *r, struct job_filter *f)
 	enum job_state s;
 	int64_t n = DEFAULT_LIMIT;
 
-	*f = (struct job_filter){.model = http_query(r, "model"), .task = http_query(r, "task"),
-	                         .tag = http_query(r, "tag"), .state = -1};
+	*f = (struct job_filter){
+	    .model = http_query(r, "model"), .task = http_query(r, "task"), .tag = http_query(r, "tag"), .state = -1};
 	if (state && !job_state_from_name(state, &s)) {
-		problem_query(r, "state", "state '%.40s' is none of queued, running, cancelling, succeeded, failed, cancelled",
+		problem_query(r, "state",
+		              "state '%.40s' is none of queued, running, cancelling, succeeded, failed, cancelled",
 		              state);
 		return false;
 	}

@@ -11,11 +11,11 @@
 #include "server/api.h"
 #include "server/problem.h"
 
-#define MAX_NAME 200
-#define MAX_TAGS 32
-#define MAX_KEY 64
+#define MAX_NAME     200
+#define MAX_TAGS     32
+#define MAX_KEY      64
 #define MAX_PRIORITY 100
-#define MAX_TEXT ((size_t)64 << 10)
+#define MAX_TEXT     ((size_t)64 << 10)
 
 struct draft {
 	const struct registry *registry; /* borrowed */
@@ -227,10 +227,11 @@ static err_code check_tag(const struct json *m, struct err *e)
 	const char *key = json_key(m), *value = json_string(m);
 
 	if (!*key || strlen(key) > MAX_KEY || strchr(key, '=') || !is_plain_text(key))
-		err_set(e, ERR_INPUT, "a tag's key is to have 1 to %d bytes, without '=' or control characters", MAX_KEY);
+		err_set(e, ERR_INPUT, "a tag's key is to have 1 to %d bytes, without '=' or control characters",
+		        MAX_KEY);
 	else if (!value || strlen(value) > MAX_NAME || !is_plain_text(value))
-		err_set(e, ERR_INPUT, "tag '%.64s' is to be a string of at most %d bytes, without control characters", key,
-		        MAX_NAME);
+		err_set(e, ERR_INPUT, "tag '%.64s' is to be a string of at most %d bytes, without control characters",
+		        key, MAX_NAME);
 	else
 		return ERR_OK;
 	point_at(e, "/tags", key);
@@ -380,7 +381,8 @@ static void created(struct http_request *r)
 	struct job j = {0};
 	struct err e;
 
-	if (c->core.err.code == ERR_CONFLICT) { /* draft-ietf-httpapi-idempotency-key-header: a key with another payload */
+	if (c->core.err.code ==
+	    ERR_CONFLICT) { /* draft-ietf-httpapi-idempotency-key-header: a key with another payload */
 		problem_send(r, 422, "%s", c->core.err.msg);
 		return;
 	}

@@ -7,8 +7,8 @@
 #include "server/embedded.h"
 #include "server/problem.h"
 
-#define PAGE_POLICY                                                                                      \
-	"default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "           \
+#define PAGE_POLICY                                                                                                    \
+	"default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "                         \
 	"form-action 'self'; frame-ancestors 'none'"
 
 static const char *type_of(const char *name)
@@ -16,8 +16,10 @@ static const char *type_of(const char *name)
 	static const struct {
 		const char *suffix, *type;
 	} types[] = {
-	    {".html", "text/html; charset=utf-8"},       {".css", "text/css; charset=utf-8"},
-	    {".js", "text/javascript; charset=utf-8"},   {".svg", "image/svg+xml"},
+	    {".html", "text/html; charset=utf-8"},
+	    {".css", "text/css; charset=utf-8"},
+	    {".js", "text/javascript; charset=utf-8"},
+	    {".svg", "image/svg+xml"},
 	};
 	const char *suffix = strrchr(name, '.');
 

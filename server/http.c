@@ -13,7 +13,7 @@
 #include "engine/log.h"
 #include "server/http_private.h"
 
-#define CHECK_MS 5000 /* how long a client that left may hold a wait */
+#define CHECK_MS  5000 /* how long a client that left may hold a wait */
 #define LINGER_MS 2000 /* for replies under way when stopping */
 
 int64_t http_now_ms(void)

@@ -58,9 +58,9 @@ struct http_pair {
 struct http_request {
 	struct http *http;
 	void *app;
-	const char *method; /* as sent */
-	const char *path;   /* as sent, before '?': still percent-encoded */
-	struct buf body;    /* complete when the handler runs */
+	const char *method;                     /* as sent */
+	const char *path;                       /* as sent, before '?': still percent-encoded */
+	struct buf body;                        /* complete when the handler runs */
 	struct http_pair query[HTTP_MAX_QUERY]; /* decoded */
 	size_t n_query;
 	int64_t id; /* {id} and {name} of the path: set by the router, freed here */

@@ -16,8 +16,7 @@ static err_code split_address(const char *address, char host[256], char port[16]
 	size_t len = colon ? (size_t)(colon - address) : 0;
 	bool bracketed = len >= 2 && address[0] == '[' && colon[-1] == ']';
 
-	if (!colon || !colon[1] || strlen(colon + 1) > 5 ||
-	    strspn(colon + 1, "0123456789") != strlen(colon + 1))
+	if (!colon || !colon[1] || strlen(colon + 1) > 5 || strspn(colon + 1, "0123456789") != strlen(colon + 1))
 		return err_set(e, ERR_INPUT, "'%.200s' is not HOST:PORT or [IPV6]:PORT", address);
 	if (bracketed) {
 		address++;

@@ -16,10 +16,10 @@
 #include "engine/utf8.h"
 #include "server/http_private.h"
 
-#define IDLE_S 60                           /* a connection that neither sends nor takes a byte */
-#define MEMORY_BYTES ((size_t)32 << 10)     /* a connection's request line and headers */
-#define MAX_DISCARD (8 * HTTP_MAX_BODY)     /* of a body that is refused anyway */
-#define QUERY_BYTES 2000                    /* of one decoded parameter */
+#define IDLE_S       60                  /* a connection that neither sends nor takes a byte */
+#define MEMORY_BYTES ((size_t)32 << 10)  /* a connection's request line and headers */
+#define MAX_DISCARD  (8 * HTTP_MAX_BODY) /* of a body that is refused anyway */
+#define QUERY_BYTES  2000                /* of one decoded parameter */
 
 static int64_t now_us(void)
 {
@@ -138,8 +138,8 @@ static void set_default_header(struct http_request *r, const char *name, const c
 		http_set_header(r, name, "%s", value);
 }
 
-static void set_response(struct http_request *r, unsigned status, const char *type,
-                         struct MHD_Response *response, size_t len)
+static void set_response(struct http_request *r, unsigned status, const char *type, struct MHD_Response *response,
+                         size_t len)
 {
 	assert(!r->response && !r->suspended);
 	r->response = response;
@@ -241,8 +241,7 @@ static enum MHD_Result queue_reply(struct http_request *r)
 
 /* -- the life of a request --------------------------------------------------------------------- */
 
-static struct http_request *request_new(struct http *h, struct MHD_Connection *c, const char *url,
-                                        const char *method)
+static struct http_request *request_new(struct http *h, struct MHD_Connection *c, const char *url, const char *method)
 {
 	struct http_request *r = calloc(1, sizeof *r);
 
@@ -328,8 +327,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
 	return run_handler(r);
 }
 
-static void on_completed(void *arg, struct MHD_Connection *c, void **con_cls,
-                         enum MHD_RequestTerminationCode why)
+static void on_completed(void *arg, struct MHD_Connection *c, void **con_cls, enum MHD_RequestTerminationCode why)
 {
 	struct http_request *r = *con_cls;
 
@@ -376,8 +374,7 @@ struct MHD_Daemon *http_daemon_new(struct http *h)
 	if (strstr(h->url, "//["))
 		flags |= MHD_USE_IPv6;
 	errno = 0;
-	h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_access, h, MHD_OPTION_ARRAY, options,
-	                             MHD_OPTION_END);
+	h->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_access, h, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
 	if (!h->daemon && !errno)
 		errno = EINVAL;
 	return h->daemon;

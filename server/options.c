@@ -9,7 +9,7 @@
 #include "engine/buf.h"
 
 #define HELP_COLUMN 30 /* where the help text of an option begins */
-#define HELP_WIDTH 100
+#define HELP_WIDTH  100
 
 struct values {
 	const char **v; /* owned list of borrowed strings, [cap] */
@@ -66,16 +66,15 @@ static void print_wrapped(const char *text, size_t column)
 static void print_option(const struct option_spec *s)
 {
 	char text[1024];
-	int used = printf("  %s%s%s%s", s->flag, s->value ? " " : "", s->value ? s->value : "",
-	                  s->repeat ? "..." : "");
+	int used = printf("  %s%s%s%s", s->flag, s->value ? " " : "", s->value ? s->value : "", s->repeat ? "..." : "");
 
 	if (used < HELP_COLUMN - 1)
 		printf("%*s", HELP_COLUMN - used, "");
 	else
 		printf("\n%*s", HELP_COLUMN, "");
 	snprintf(text, sizeof text, "%s%s%s%s%s%s%s%s", s->help, s->fallback ? " (default " : "",
-	         s->fallback ? s->fallback : "", s->fallback ? ")" : "", s->env ? " [$" : "",
-	         s->env ? s->env : "", s->env ? "]" : "", s->repeat ? " (may be repeated)" : "");
+	         s->fallback ? s->fallback : "", s->fallback ? ")" : "", s->env ? " [$" : "", s->env ? s->env : "",
+	         s->env ? "]" : "", s->repeat ? " (may be repeated)" : "");
 	print_wrapped(text, HELP_COLUMN);
 }
 
@@ -180,9 +179,8 @@ static bool wants_help(int argc, char **argv)
 	return false;
 }
 
-err_code options_parse(const struct option_spec *specs, size_t n_specs, const char *usage,
-                       const char *summary, int argc, char **argv, struct options **out, int *help,
-                       struct err *e)
+err_code options_parse(const struct option_spec *specs, size_t n_specs, const char *usage, const char *summary,
+                       int argc, char **argv, struct options **out, int *help, struct err *e)
 {
 	struct options *o = mem_zalloc(1, sizeof *o, e);
 

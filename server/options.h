@@ -22,9 +22,8 @@ struct options;
 
 /* Parses argv[1..) (argv[0] is the subcommand). --help prints `usage`, `summary` and the table to stdout and sets *help.
  * "--flag value" and "--flag=value" both work; "--" ends options. ERR_INPUT names the flag and its value. */
-err_code options_parse(const struct option_spec *specs, size_t n_specs, const char *usage,
-                       const char *summary, int argc, char **argv, struct options **out, int *help,
-                       struct err *e);
+err_code options_parse(const struct option_spec *specs, size_t n_specs, const char *usage, const char *summary,
+                       int argc, char **argv, struct options **out, int *help, struct err *e);
 void options_free(struct options *o);
 
 const char *options_get(const struct options *o, const char *flag); /* last value, env, default or NULL */

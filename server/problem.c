@@ -34,8 +34,7 @@ static const char *title_of(unsigned status)
 }
 
 /* `member` ("pointer" or "parameter") is left out when its value is empty. */
-static void send(struct http_request *r, unsigned status, const char *member, const char *value,
-                 const char *detail)
+static void send(struct http_request *r, unsigned status, const char *member, const char *value, const char *detail)
 {
 	struct buf b = BUF_INIT((size_t)1 << 16);
 	struct json_writer w = JSON_WRITER(&b);

@@ -6,8 +6,7 @@
 #include "server/http.h"
 
 /* Sends a problem about the request as a whole. */
-void problem_send(struct http_request *r, unsigned status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void problem_send(struct http_request *r, unsigned status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* 422 that names a query parameter. */
 void problem_query(struct http_request *r, const char *parameter, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

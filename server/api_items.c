@@ -1,0 +1,175 @@
+/* GET /api/v1/jobs/{id}/items: a job's items as JSON lines. Folding them reads every unit, which may take seconds, so a short-lived
+ * thread with its own read-only connection writes them to an unlinked file, and the file is then sent. (A cursor held open
+ * over a slow download would pin the HTTP thread's view of the database.) */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/api.h"
+#include "server/problem.h"
+
+#define MAX_EXPORTS 2
+
+struct export
+{
+	struct http_request *r; /* borrowed: suspended until the thread is done with everything here */
+	const char *data_dir;   /* borrowed */
+	struct job job;         /* owned */
+	const struct task *task;
+	struct json *params; /* owned */
+	pthread_t thread;
+	bool started;
+	FILE *file; /* owned */
+	struct err err;
+};
+
+static void export_free(void *state)
+{
+	struct export *x = state;
+
+	if (x->file)
+		fclose(x->file);
+	job_release(&x->job);
+	json_free(x->params);
+	free(x);
+}
+
+/* -- on the export's thread ----------------------------------------------------------------------- */
+
+static FILE *open_unlinked(const char *dir, struct err *e)
+{
+	char *path = NULL;
+	FILE *f = NULL;
+	int fd;
+
+	if (asprintf(&path, "%s/export-XXXXXX", dir) < 0) {
+		err_set(e, ERR_MEMORY, "out of memory");
+		return NULL;
+	}
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0) {
+		err_errno(e, "cannot write %s", path);
+	} else {
+		unlink(path);
+		f = fdopen(fd, "w+");
+		if (!f) {
+			err_errno(e, "fdopen");
+			close(fd);
+		}
+	}
+	free(path);
+	return f;
+}
+
+static int write_line(void *arg, const char *line, size_t len)
+{
+	FILE *f = arg;
+
+	return fwrite(line, 1, len, f) != len || putc('\n', f) == EOF;
+}
+
+static err_code write_items(struct export *x, struct err *e)
+{
+	struct store *store = NULL;
+	struct unit_cursor *cursor = NULL;
+	struct unit_source source = {.next = unit_cursor_next};
+	struct err late;
+	err_code rc = store_open(x->data_dir, true, &store, e);
+
+	if (!rc)
+		rc = unit_cursor_open(store, x->job.id, &cursor, e);
+	source.arg = cursor;
+	if (!rc)
+		rc = task_items(x->task, x->params, &source, write_line, x->file, e);
+	if (cursor && unit_cursor_close(cursor, &late) && !rc) {
+		*e = late;
+		rc = e->code;
+	}
+	store_close(store);
+	if (!rc && (ferror(x->file) || fflush(x->file)))
+		rc = err_errno(e, "cannot write the items of job %lld", (long long)x->job.id);
+	return rc;
+}
+
+static void *export_main(void *arg)
+{
+	struct export *x = arg;
+
+	x->file = open_unlinked(x->data_dir, &x->err);
+	if (x->file)
+		write_items(x, &x->err);
+	http_complete(x->r); /* the last use of x here */
+	return NULL;
+}
+
+/* -- on the HTTP thread ------------------------------------------------------------------------- */
+
+static void exported(struct http_request *r)
+{
+	struct export *x = r->state;
+	int fd = -1;
+	off_t size = 0;
+
+	if (x->started)
+		pthread_join(x->thread, NULL);
+	api_of(r)->n_exports--;
+	if (!x->err.code) {
+		size = ftello(x->file);
+		fd = dup(fileno(x->file));
+		if (fd < 0)
+			err_errno(&x->err, "cannot send the items of job %lld", (long long)r->id);
+	}
+	if (x->err.code) {
+		problem_error(r, &x->err);
+		return;
+	}
+	http_set_header(r, "Content-Disposition", "inline; filename=\"job-%lld-items.jsonl\"", (long long)r->id);
+	http_send_file(r, "application/x-ndjson", fd, (uint64_t)size);
+}
+
+static err_code export_prepare(struct export *x, struct http_request *r, struct err *e)
+{
+	if (store_job_get(api_of(r)->store, r->id, &x->job, e))
+		return e->code;
+	if (!job_state_final(x->job.state))
+		return err_set(e, ERR_CONFLICT, "job %lld is %s: its items are there when it has finished",
+		               (long long)r->id, job_state_name(x->job.state));
+	x->task = task_find(x->job.task, e);
+	if (!x->task)
+		return err_wrap(e, "job %lld", (long long)r->id);
+	return json_parse(x->job.params, strlen(x->job.params), &x->params, e);
+}
+
+void api_items(struct http_request *r)
+{
+	struct err e;
+	struct export *x;
+
+	if (api_of(r)->n_exports >= MAX_EXPORTS) {
+		problem_send(r, 503, "%d exports are being written already", MAX_EXPORTS);
+		return;
+	}
+	x = mem_zalloc(1, sizeof *x, &e);
+	if (!x) {
+		problem_error(r, &e);
+		return;
+	}
+	x->r = r;
+	x->data_dir = api_of(r)->data_dir;
+	r->state = x;
+	r->state_free = export_free;
+	if (export_prepare(x, r, &e)) {
+		problem_error(r, &e);
+		return;
+	}
+	http_suspend(r, exported);
+	api_of(r)->n_exports++;
+	x->started = !pthread_create(&x->thread, NULL, export_main, x);
+	if (!x->started) {
+		err_set(&x->err, ERR_IO, "cannot start a thread");
+		http_complete(r);
+	}
+}

@@ -1,0 +1,65 @@
+/* The REST API's client, for the thin subcommands: one connection, JSON both ways, problems as errors. */
+#ifndef FATHOM_SERVER_CLIENT_H
+#define FATHOM_SERVER_CLIENT_H
+
+#include "engine/buf.h"
+#include "engine/json.h"
+#include "server/options.h"
+
+/* The row that every client's table of options begins with. */
+#define CLIENT_OPTION                                                                                                  \
+	{                                                                                                              \
+		"--server", "URL", "FATHOM_URL", "http://127.0.0.1:8080", "the server", 0, NULL                        \
+	}
+
+struct client;
+
+struct client_request {
+	const char *method, *path;                   /* path from "/", with its query */
+	const char *body;                            /* JSON; NULL: none */
+	const char *idempotency_key, *if_none_match; /* header values; NULL: none */
+	long timeout_s;                              /* 0: 60 */
+};
+
+struct client_reply {
+	long status;
+	struct buf body;
+	char etag[100]; /* as received, with its quotes; "" when there is none */
+};
+void client_reply_release(struct client_reply *r);
+
+err_code client_open(const char *url, struct client **out, struct err *e);
+void client_close(struct client *c);            /* NULL is fine */
+const char *client_url(const struct client *c); /* without a trailing slash */
+
+/* A status of 400 or more is an error: the problem's detail and pointer; 404 ERR_NOT_FOUND, 409 ERR_CONFLICT, other 4xx ERR_INPUT,
+ * 5xx and no answer at all ERR_IO. The reply is the caller's to release in any case. */
+err_code client_call(struct client *c, const struct client_request *q, struct client_reply *r, struct err *e);
+/* GET, and its body parsed. */
+err_code client_get(struct client *c, const char *path, struct json **out, struct err *e);
+
+/* GET, and its body to stdout as it is. */
+err_code client_print(struct client *c, const char *path, struct err *e);
+
+/* Appends s percent-encoded, so that it is one component of a path or one value of a query. */
+void client_escape(struct buf *out, const char *s);
+
+/* Prints rows of cells in aligned columns; the first row is the head. Numeric columns go right. */
+struct client_table {
+	const char *const *head; /* [n_columns] borrowed */
+	const bool *right;       /* [n_columns] borrowed */
+	size_t n_columns;
+	char **cells; /* [n_rows * n_columns] owned, strings too */
+	size_t n_rows, cap_rows;
+};
+/* Copies n_columns strings; NULL shows as "-". */
+err_code client_table_add(struct client_table *t, const char *const *cells, struct err *e);
+void client_table_print(const struct client_table *t);
+void client_table_release(struct client_table *t);
+
+/* cmd_wait.c: follows a job to its end, with a bar on stderr when that is a terminal; prints its result on stdout in this
+ * format ("table", "json", "csv", "markdown"). The exit status of `fathom wait`. */
+int client_follow(struct client *c, const char *command, int64_t job, const char *format);
+err_code client_check_format(const char *value, struct err *e);
+
+#endif

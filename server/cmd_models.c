@@ -1,0 +1,131 @@
+/* fathom models and fathom tasks: what a server has, as a table, or one of it as JSON. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/client.h"
+#include "server/cmd.h"
+
+static const struct option_spec specs[] = {
+    CLIENT_OPTION,
+    {"--json", NULL, NULL, NULL, "the server's answer as it is", 0, NULL},
+};
+
+static err_code add_model(struct client_table *t, const struct json *m, struct err *e)
+{
+	const struct json *position = json_get(m, "position"), *error = json_get(m, "error");
+	char params[24] = "", context[24] = "", scheme[40] = "";
+	double n, factor = 1;
+
+	if (json_get_number(m, "n_params", &n))
+		snprintf(params, sizeof params, n >= 1e9 ? "%.2fB" : "%.1fM", n >= 1e9 ? n / 1e9 : n / 1e6);
+	if (json_get_number(m, "context", &n))
+		snprintf(context, sizeof context, "%.0f", n);
+	if (json_get_number(position, "factor", &factor) && factor > 1)
+		snprintf(scheme, sizeof scheme, "%.20s x%.4g", json_get_string(position, "type"), factor);
+	else if (json_get_string(position, "type"))
+		snprintf(scheme, sizeof scheme, "%.20s", json_get_string(position, "type"));
+	return client_table_add(t,
+	                        (const char *const[]){json_get_string(m, "name"), scheme, params, context,
+	                                              json_get_string(error, "message")},
+	                        e);
+}
+
+static err_code add_task(struct client_table *t, const struct json *j, struct err *e)
+{
+	char version[24] = "";
+	int64_t n;
+
+	if (json_get_integer(j, "version", &n))
+		snprintf(version, sizeof version, "%lld", (long long)n);
+	return client_table_add(
+	    t, (const char *const[]){json_get_string(j, "name"), version, json_get_string(j, "summary")}, e);
+}
+
+struct listing {
+	const char *command, *usage, *summary, *path;
+	const char *head[5];
+	bool right[5];
+	size_t n_columns;
+	err_code (*add)(struct client_table *t, const struct json *j, struct err *e);
+};
+
+static const struct listing models = {
+    "models",
+    "fathom models [options] [NAME]",
+    "Lists a server's models, or describes one as JSON.",
+    "/api/v1/models",
+    {"NAME", "POSITIONS", "PARAMETERS", "CONTEXT", "ERROR"},
+    {false, false, true, true, false},
+    5,
+    add_model,
+};
+static const struct listing tasks = {
+    "tasks",
+    "fathom tasks [options] [NAME]",
+    "Lists a server's tasks, or describes one and its parameters as JSON.",
+    "/api/v1/tasks",
+    {"NAME", "VERSION", "SUMMARY"},
+    {false, true, false},
+    3,
+    add_task,
+};
+
+static err_code print_list(struct client *c, const struct listing *l, struct err *e)
+{
+	struct client_table t = {.head = l->head, .right = l->right, .n_columns = l->n_columns};
+	struct json *list = NULL;
+	err_code rc = client_get(c, l->path, &list, e);
+
+	for (const struct json *j = json_first(json_get(list, "data")); j && !rc; j = json_next(j))
+		rc = l->add(&t, j, e);
+	if (!rc)
+		client_table_print(&t);
+	client_table_release(&t);
+	json_free(list);
+	return rc;
+}
+
+static err_code show(struct client *c, const struct listing *l, const struct options *o, struct err *e)
+{
+	struct buf path = BUF_INIT((size_t)1 << 14);
+	err_code rc;
+
+	buf_puts(&path, l->path);
+	if (options_n_args(o) > 1) {
+		rc = err_set(e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(o, 1));
+	} else if (options_n_args(o) == 1) {
+		buf_putc(&path, '/');
+		client_escape(&path, options_arg(o, 0));
+		rc = client_print(c, buf_str(&path), e);
+	} else {
+		rc = options_count(o, "--json") ? client_print(c, l->path, e) : print_list(c, l, e);
+	}
+	buf_release(&path);
+	return rc;
+}
+
+static int run(const struct listing *l, int argc, char **argv)
+{
+	struct options *o = NULL;
+	struct client *c = NULL;
+	struct err e;
+	int help, status = 0;
+
+	if (options_parse(specs, sizeof specs / sizeof *specs, l->usage, l->summary, argc, argv, &o, &help, &e))
+		return cmd_error(l->command, &e);
+	if (!help && (client_open(options_get(o, "--server"), &c, &e) || show(c, l, o, &e)))
+		status = cmd_error(l->command, &e);
+	client_close(c);
+	options_free(o);
+	return status;
+}
+
+int cmd_models(int argc, char **argv)
+{
+	return run(&models, argc, argv);
+}
+
+int cmd_tasks(int argc, char **argv)
+{
+	return run(&tasks, argc, argv);
+}

@@ -1,0 +1,176 @@
+/* fathom submit: options become the body of POST /api/v1/jobs. Values are checked by the server, which knows its models. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/eval.h"
+#include "server/client.h"
+#include "server/cmd.h"
+
+static err_code check_number(const char *value, struct err *e)
+{
+	char *end;
+
+	strtol(value, &end, 10);
+	return *value && !*end ? ERR_OK : err_set(e, ERR_INPUT, "is not a number");
+}
+
+static err_code check_pair(const char *value, struct err *e)
+{
+	const char *eq = strchr(value, '=');
+
+	return eq && eq != value ? ERR_OK : err_set(e, ERR_INPUT, "is not KEY=VALUE");
+}
+
+static err_code check_json(const char *value, struct err *e)
+{
+	struct json *j = NULL;
+	err_code rc = json_parse(value, strlen(value), &j, e);
+
+	json_free(j);
+	return rc;
+}
+
+static const struct option_spec specs[] = {
+    CLIENT_OPTION,
+    {"--model", "NAME", NULL, NULL, "a model of the server (fathom models lists them)", 0, NULL},
+    {"--task", "NAME", NULL, NULL, "a task (fathom tasks lists them and their parameters)", 0, NULL},
+    {"--data", "NAME", NULL, NULL, "a dataset of the server", 0, NULL},
+    {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task: --set lengths=1024,4096", 1, check_pair},
+    {"--device", "NAME", NULL, NULL, "auto, cpu, cuda or cuda:N", 0, NULL},
+    {"--dtype", "NAME", NULL, NULL, "auto, f32, bf16 or f16", 0, NULL},
+    {"--position", "JSON", NULL, NULL, "another position scaling: '{\"type\":\"yarn\",\"factor\":4}'", 0, check_json},
+    {"--name", "TEXT", NULL, NULL, "the job's name", 0, NULL},
+    {"--tag", "KEY=VALUE", NULL, NULL, "a tag, for finding it again", 1, check_pair},
+    {"--priority", "N", NULL, NULL, "higher ones run first", 0, check_number},
+    {"--idempotency-key", "KEY", NULL, NULL, "submitting again with it gives the same job", 0, NULL},
+    {"--wait", NULL, NULL, NULL, "wait for the end and print the result, as fathom wait does", 0, NULL},
+    {"--format", "NAME", NULL, "table", "of --wait: table, json, csv or markdown", 0, client_check_format},
+};
+
+static void put_given(struct json_writer *w, const char *key, const struct options *o, const char *flag)
+{
+	if (options_get(o, flag))
+		json_put_string(w, key, options_get(o, flag));
+}
+
+static void put_engine(struct json_writer *w, const struct options *o)
+{
+	json_begin_object(w, "engine");
+	put_given(w, "device", o, "--device");
+	put_given(w, "dtype", o, "--dtype");
+	if (options_get(o, "--position"))
+		json_put_raw(w, "position", options_get(o, "--position"));
+	json_end_object(w);
+}
+
+static err_code put_params(struct json_writer *w, const struct options *o, struct err *e)
+{
+	size_t n;
+	const char *const *sets = options_all(o, "--set", &n);
+	const struct task *t = n ? task_find(options_get(o, "--task"), e) : NULL;
+
+	if (n && !t)
+		return e->code;
+	json_begin_object(w, "params");
+	for (size_t i = 0; i < n; i++)
+		if (task_param_parse(t, sets[i], w, e))
+			return err_wrap(e, "--set %s", sets[i]);
+	json_end_object(w);
+	return ERR_OK;
+}
+
+static err_code put_tags(struct json_writer *w, const struct options *o, struct err *e)
+{
+	size_t n;
+	const char *const *tags = options_all(o, "--tag", &n);
+
+	json_begin_object(w, "tags");
+	for (size_t i = 0; i < n; i++) {
+		const char *eq = strchr(tags[i], '=');
+		char *key = strndup(tags[i], (size_t)(eq - tags[i]));
+
+		if (!key)
+			return err_set(e, ERR_MEMORY, "out of memory");
+		json_put_string(w, key, eq + 1);
+		free(key);
+	}
+	json_end_object(w);
+	return ERR_OK;
+}
+
+static err_code write_body(struct buf *b, const struct options *o, struct err *e)
+{
+	static const char *const needed[] = {"--model", "--task", "--data"};
+	struct json_writer w = JSON_WRITER(b);
+
+	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+		if (!options_get(o, needed[i]))
+			return err_set(e, ERR_INPUT, "option %s is needed", needed[i]);
+	if (options_n_args(o))
+		return err_set(e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(o, 0));
+	json_begin_object(&w, NULL);
+	put_given(&w, "model", o, "--model");
+	put_given(&w, "task", o, "--task");
+	put_given(&w, "dataset", o, "--data");
+	put_given(&w, "name", o, "--name");
+	put_engine(&w, o);
+	if (put_params(&w, o, e) || put_tags(&w, o, e))
+		return e->code;
+	if (options_get(o, "--priority"))
+		json_put_int(&w, "priority", strtol(options_get(o, "--priority"), NULL, 10));
+	json_end_object(&w);
+	return buf_check(b, "the request", e);
+}
+
+static err_code post(struct client *c, const struct options *o, int64_t *id, struct err *e)
+{
+	struct buf body = BUF_INIT((size_t)1 << 20);
+	struct client_request q = {
+	    .method = "POST", .path = "/api/v1/jobs", .idempotency_key = options_get(o, "--idempotency-key")};
+	struct client_reply r = {.body = BUF_INIT(0)};
+	struct json *job = NULL;
+	err_code rc = write_body(&body, o, e);
+
+	q.body = buf_str(&body);
+	if (!rc)
+		rc = client_call(c, &q, &r, e);
+	if (!rc)
+		rc = json_parse(buf_str(&r.body), r.body.len, &job, e);
+	if (!rc && !json_get_integer(job, "id", id))
+		rc = err_set(e, ERR_IO, "%s answered without a job's id", client_url(c));
+	json_free(job);
+	client_reply_release(&r);
+	buf_release(&body);
+	return rc;
+}
+
+int cmd_submit(int argc, char **argv)
+{
+	struct options *o = NULL;
+	struct client *c = NULL;
+	int64_t id = 0;
+	struct err e;
+	int help, status = 0;
+
+	if (options_parse(
+	        specs, sizeof specs / sizeof *specs, "fathom submit --model NAME --task NAME --data NAME [options]",
+	        "Queues an evaluation on a running server and prints the job's number.", argc, argv, &o, &help, &e))
+		return cmd_error("submit", &e);
+	if (help)
+		goto out;
+	if (client_open(options_get(o, "--server"), &c, &e) || post(c, o, &id, &e)) {
+		status = cmd_error("submit", &e);
+		goto out;
+	}
+	if (options_count(o, "--wait")) {
+		fprintf(stderr, "job %lld: %s/#/jobs/%lld\n", (long long)id, client_url(c), (long long)id);
+		status = client_follow(c, "submit", id, options_get(o, "--format"));
+	} else {
+		printf("%lld\n", (long long)id);
+	}
+out:
+	client_close(c);
+	options_free(o);
+	return status;
+}
