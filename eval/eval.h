@@ -100,10 +100,14 @@ uint64_t evaluation_batch_tokens(
                                                                 * must hold: for session_memory */
 const char *evaluation_fingerprint(const struct evaluation *ev); /* of the dataset; borrowed */
 
-/* Members of the plan: "dataset": {name, fingerprint, n_items, n_docs}, "n_units", "unit_tokens": [...], "tokens",
- * "warnings": [...]. A unit of 0 tokens has nothing to score (a document without a window) and still has a
- * result. */
-void evaluation_write_plan(const struct evaluation *ev, struct json_writer *w);
+/* The members of the "planned" event's plan (wire.h), into the open object of w. A unit of 0 tokens has nothing to score (a
+ * document without a window) and still has a result. */
+struct plan_engine {
+	const char *model_name; /* as it was asked for */
+	const char *device, *dtype, *signature; /* dtype: the effective one */
+	uint64_t memory_bytes;  /* estimate; 0: none */
+};
+void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine *engine, struct json_writer *w);
 
 /* Scores units[0..n) in batches of about session_batch_tokens: small units share one, a large one is spread over several. Calls
  * done(arg, unit, result JSON text, tokens) for each, in the order given, and batch(arg) (may be NULL) after the units that were

@@ -7,7 +7,9 @@
 
 #include "eval/task.h"
 
-#define MAX_UNITS (4u << 20) /* so that a plan stays under the wire's longest line */
+#define MAX_UNITS    (4u << 20) /* so that a plan stays under the wire's longest line */
+
+#define MAX_TOGETHER 4096 /* units of a batch, many of which may have no token */
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
@@ -118,8 +120,21 @@ const char *evaluation_fingerprint(const struct evaluation *ev)
 	return ev->fingerprint;
 }
 
-void evaluation_write_plan(const struct evaluation *ev, struct json_writer *w)
+void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine *engine, struct json_writer *w)
 {
+	json_begin_object(w, "model");
+	json_put_string(w, "name", engine->model_name);
+	json_put_string(w, "fingerprint", ev->model->fingerprint);
+	json_put_string(w, "tokenizer_fingerprint", ev->model->tokenizer_fingerprint);
+	json_put_uint(w, "n_params", ev->model->n_params);
+	position_write(&ev->model->config.position, w, "position");
+	json_end_object(w);
+	json_begin_object(w, "engine");
+	json_put_string(w, "device", engine->device);
+	json_put_string(w, "dtype", engine->dtype);
+	json_put_string(w, "version", engine_version());
+	json_put_string(w, "signature", engine->signature);
+	json_end_object(w);
 	json_begin_object(w, "dataset");
 	json_put_string(w, "name", ev->dataset_name);
 	json_put_string(w, "fingerprint", ev->fingerprint);
@@ -136,6 +151,8 @@ void evaluation_write_plan(const struct evaluation *ev, struct json_writer *w)
 	if (ev->warnings.len)
 		json_put_raw(w, NULL, buf_str(&ev->warnings));
 	json_end_array(w);
+	if (engine->memory_bytes)
+		json_put_uint(w, "memory_bytes", engine->memory_bytes);
 }
 
 /* -- batches ----------------------------------------------------------------------------------- */
@@ -320,7 +337,7 @@ err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t
 	for (i = 0; i < n && !rc; i += together) {
 		uint64_t tokens = ev->unit_tokens[units[i]];
 
-		for (together = 1; i + together < n; together++) {
+		for (together = 1; i + together < n && together < MAX_TOGETHER; together++) {
 			tokens += ev->unit_tokens[units[i + together]];
 			if (tokens > r.budget)
 				break;

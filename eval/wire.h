@@ -1,6 +1,6 @@
 /* The wire between `fathom serve` and `fathom worker`: one JSON object a line, both ways, at most WIRE_MAX_LINE bytes.
  *
- * Commands (server -> worker). `job` is any integer that the worker echoes. Unit ranges are half-open.
+ * Commands (server -> worker). `job` is an integer >= 0 that the worker echoes. Unit ranges are half-open.
  *   {"cmd":"describe","model":"rope-29m"}
  *   {"cmd":"plan","job":7,"model":"rope-29m","task":"pg19","dataset":"books","params":{"lengths":[1024],...},
  *    "engine":{"dtype":"auto","position":null},
@@ -13,25 +13,33 @@
  * Events (worker -> server).
  *   {"event":"hello","protocol":1,"version":"0.1.0","pid":123,
  *    "device":{"device":"cpu","kind":"cpu","name":"AMD EPYC","isa":"avx512_core","libraries":"oneDNN 2.6.3",
- *              "bf16":true,"n_threads":2,"memory_bytes":123},
+ *              "bf16":true,"n_threads":2,"memory_bytes":123},   kind "none": a worker that only describes
  *    "signatures":{"f32":"fathom 0.1.0; ...","bf16":"..."}}       first line, always
  *   {"event":"described","model":"rope-29m","description":{...}}          model_describe
  *   {"event":"planned","job":7,"plan":{"model":{"name","fingerprint","tokenizer_fingerprint","n_params","position":{}},
- *    "dataset":{"name","fingerprint","n_items"},"engine":{"device","dtype","version","signature"},"n_units":3,
+ *    "dataset":{"name","fingerprint","n_items","n_docs"},"engine":{"device","dtype","version","signature"},"n_units":3,
  *    "tokens":90000,"unit_tokens":[..],"memory_bytes":123,"warnings":[]}}
  *   {"event":"units","job":7,"units":[[0,{...}],[1,{...}]],"tokens":65536,"seconds":1.25}   a batch's results
  *   {"event":"progress","job":7,"phase":"plan"|"run","done":123,"total":456}  tokens of the running command, at most 4 a second
  *   {"event":"idle","job":7}                            the run command is finished: every unit is reported
  *   {"event":"cancelled","job":7}                       the command was stopped; unreported units are not done
- *   {"event":"failed","job":7,"units":[3],"code":"numeric","message":"..."}  these units failed alone
+ *   {"event":"failed","job":7,"units":[3],"code":"numeric","message":"..."}  these units failed alone, the rest go on
  *   {"event":"failed","job":7,"code":"changed","message":"model changed on disk: ..."}   the plan or run failed whole
+ *   {"event":"failed","code":"input","message":"command: ..."}   a line that is no command (with "job" if it had one)
  *   {"event":"failed","model":"x","code":"input","message":"..."}              the describe failed
  *   {"event":"alive","done_tokens":123456}              every 2 s: a hang is a count that stands still
+ *
+ * "failed" has "pointer" (RFC 6901, relative to what the message is about) when a member of the request is to blame. A
+ * plan replaces the job's earlier plan. `cancel` overtakes the queue: a command that it stops, running or not yet begun, ends
+ * in "cancelled", one that was just finished in its own event, and a job that has no command in none. `alive` and
+ * `progress` may come between any two events.
  *
  * fd 1 is dup'ed for the protocol at start and pointed at stderr, so no library's print corrupts it. EOF on stdin means
  * that the server is gone: _exit at once, from the reader thread. */
 #ifndef FATHOM_EVAL_WIRE_H
 #define FATHOM_EVAL_WIRE_H
+
+#include <stddef.h>
 
 #define WIRE_PROTOCOL 1
 #define WIRE_MAX_LINE ((size_t)64 << 20)

@@ -1,0 +1,536 @@
+/* The worker's commands: describe, plan, run, forget. Main thread only, but for what is under the lock.
+ *
+ * A plan keeps its evaluation and a reference to its model. Models are shared between plans by path and fingerprints,
+ * and one of them has the session (weights on the device): the one that was used last. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/log.h"
+#include "eval/wire.h"
+#include "eval/worker.h"
+
+/* A model that plans use. */
+struct loaded {
+	struct loaded *next;
+	struct model *model;     /* owned */
+	char dtype[8];           /* effective: "f32" */
+	struct session *session; /* owned; at most one of the list has one */
+	unsigned refs;           /* plans that use it */
+};
+
+struct planned {
+	struct planned *next;
+	int64_t job;
+	struct loaded *loaded; /* counted */
+	struct evaluation *ev; /* owned */
+};
+
+static void close_session(struct worker *w, struct loaded *l)
+{
+	if (!l->session)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->now.past_tokens += session_done_tokens(l->session);
+	w->now.session = NULL;
+	pthread_mutex_unlock(&w->lock);
+	session_close(l->session);
+	l->session = NULL;
+}
+
+static void free_loaded(struct worker *w, struct loaded *l)
+{
+	struct loaded **p = &w->loaded;
+
+	while (*p && *p != l)
+		p = &(*p)->next;
+	if (*p)
+		*p = l->next;
+	close_session(w, l);
+	model_free(l->model);
+	free(l);
+}
+
+/* Drops models that no plan uses, but for the one with the session: the next job often wants it again. */
+static void drop_unused(struct worker *w)
+{
+	struct loaded *next;
+
+	for (struct loaded *l = w->loaded; l; l = next) {
+		next = l->next;
+		if (!l->refs && !l->session)
+			free_loaded(w, l);
+	}
+}
+
+static void free_planned(struct planned *p)
+{
+	if (!p)
+		return;
+	evaluation_free(p->ev);
+	if (p->loaded)
+		p->loaded->refs--;
+	free(p);
+}
+
+static struct planned *find_planned(struct worker *w, int64_t job)
+{
+	struct planned *p = w->plans;
+
+	while (p && p->job != job)
+		p = p->next;
+	return p;
+}
+
+static void forget(struct worker *w, int64_t job)
+{
+	struct planned **p = &w->plans, *gone;
+
+	while (*p && (*p)->job != job)
+		p = &(*p)->next;
+	gone = *p;
+	if (!gone)
+		return;
+	*p = gone->next;
+	free_planned(gone);
+	drop_unused(w);
+}
+
+/* -- what runs now ----------------------------------------------------------------------------- */
+
+/* False when the command was cancelled while it waited. */
+static bool begin_phase(struct worker *w, const struct command *c, enum phase phase, uint64_t total)
+{
+	bool go;
+
+	pthread_mutex_lock(&w->lock);
+	go = !c->cancelled; /* from here on a cancel finds the session */
+	w->now.phase = phase;
+	w->now.done = 0;
+	w->now.total = total;
+	w->now.base = worker_done_tokens(w);
+	if (w->now.session)
+		session_resume(w->now.session); /* a stop of the command before */
+	pthread_mutex_unlock(&w->lock);
+	return go;
+}
+
+static void end_phase(struct worker *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->now.phase = PHASE_NONE;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void emit_simple(struct worker *w, const char *event, int64_t job)
+{
+	struct buf line = BUF_INIT(4096);
+	struct json_writer j = JSON_WRITER(&line);
+
+	json_begin_object(&j, NULL);
+	json_put_string(&j, "event", event);
+	json_put_int(&j, "job", job);
+	json_end_object(&j);
+	worker_emit(w, &line);
+}
+
+/* Ends a plan or a run that came to `rc`. A device that failed may need a new process: the server retries its units. */
+static void finish(struct worker *w, const struct command *c, err_code rc, const struct err *e)
+{
+	end_phase(w);
+	if (rc == ERR_CANCELLED) {
+		emit_simple(w, "cancelled", c->job);
+	} else if (rc == ERR_DEVICE && !strcmp(c->name, "run")) {
+		log_error("job %lld: %s", (long long)c->job, e->msg);
+		_exit(1);
+	} else if (rc) {
+		worker_emit_failed(w, c->job, NULL, e);
+	}
+}
+
+/* -- describe ---------------------------------------------------------------------------------- */
+
+static void describe(struct worker *w, const struct command *c)
+{
+	const char *name = json_get_string(c->json, "model");
+	struct buf line = BUF_INIT(WIRE_MAX_LINE);
+	struct json_writer j = JSON_WRITER(&line);
+	struct model *m = NULL;
+	char *path = NULL;
+	struct err e;
+	err_code rc = name ? registry_model(&w->options->registry, name, &path, &e)
+	                   : err_set(&e, ERR_INPUT, "describe: no string 'model'");
+
+	if (!rc && model_open(path, NULL, &m, &e))
+		rc = err_wrap(&e, "model '%s'", name);
+	if (rc) {
+		worker_emit_failed(w, -1, name, &e);
+	} else {
+		json_begin_object(&j, NULL);
+		json_put_string(&j, "event", "described");
+		json_put_string(&j, "model", name);
+		model_describe(m, &j, "description");
+		json_end_object(&j);
+		worker_emit(w, &line);
+	}
+	model_free(m);
+	free(path);
+}
+
+/* -- plan -------------------------------------------------------------------------------------- */
+
+/* What a plan command asks for; strings are borrowed from it. */
+struct wish {
+	const char *model, *task, *dataset, *dtype;
+	const struct json *params, *position, *pins;
+	char *model_path, *dataset_path; /* owned */
+};
+
+static err_code read_wish(struct worker *w, const struct json *j, struct wish *wish, struct err *e)
+{
+	const struct json *engine = json_get(j, "engine");
+
+	*wish = (struct wish){.model = json_get_string(j, "model"),
+	                      .task = json_get_string(j, "task"),
+	                      .dataset = json_get_string(j, "dataset"),
+	                      .params = json_get(j, "params"),
+	                      .dtype = json_get_string(engine, "dtype"),
+	                      .position = json_get(engine, "position"),
+	                      .pins = json_get(j, "pins")};
+	if (!wish->model || !wish->task || !wish->dataset)
+		return err_set(e, ERR_INPUT, "plan: needs the strings 'model', 'task' and 'dataset'");
+	if (!w->has_device)
+		return err_set(e, ERR_DEVICE, "this worker has no device: it only describes models");
+	if (!wish->dtype || !strcmp(wish->dtype, "auto"))
+		wish->dtype = strcmp(w->device.kind, "cpu") ? "bf16" : "f32";
+	if (json_is_null(wish->position))
+		wish->position = NULL;
+	if (registry_model(&w->options->registry, wish->model, &wish->model_path, e))
+		return e->code;
+	return registry_dataset(&w->options->registry, wish->dataset, &wish->dataset_path, e);
+}
+
+static err_code check_pin(const struct wish *wish, const char *what, const char *name, const char *pin, const char *now,
+                          struct err *e)
+{
+	const char *pinned = json_get_string(wish->pins, pin);
+
+	if (!pinned || !strcmp(pinned, now))
+		return ERR_OK;
+	return err_set(e, ERR_CHANGED, "%s '%s' changed on disk: it was %s when the job began, now it is %s", what,
+	               name, pinned, now);
+}
+
+/* Opens the model afresh, so that a change on disk shows, and keeps the one that is loaded if it is the same. */
+static err_code load(struct worker *w, const struct wish *wish, struct loaded **out, struct err *e)
+{
+	struct loaded *l = mem_zalloc(1, sizeof *l, e);
+	struct model *m = NULL;
+	err_code rc = l ? model_open(wish->model_path, wish->position, &m, e) : e->code;
+
+	if (!rc)
+		rc = model_fingerprint(m, e);
+	if (rc) {
+		model_free(m);
+		free(l);
+		return err_wrap(e, "model '%s'", wish->model);
+	}
+	for (struct loaded *old = w->loaded; old; old = old->next) {
+		if (strcmp(old->model->path, m->path) != 0 || strcmp(old->dtype, wish->dtype) != 0 ||
+		    strcmp(old->model->fingerprint, m->fingerprint) != 0 ||
+		    strcmp(old->model->tokenizer_fingerprint, m->tokenizer_fingerprint) != 0)
+			continue;
+		model_free(m);
+		free(l);
+		*out = old;
+		return ERR_OK;
+	}
+	l->model = m;
+	strncpy(l->dtype, wish->dtype, sizeof l->dtype - 1);
+	l->next = w->loaded;
+	w->loaded = l;
+	*out = l;
+	return ERR_OK;
+}
+
+static struct session_options session_options_of(const struct worker *w, const struct loaded *l)
+{
+	return (struct session_options){
+	    .device = w->options->device, .dtype = l->dtype, .n_threads = w->options->n_threads};
+}
+
+/* Refuses what cannot fit. What the loaded session holds counts as free: it makes room, or is the one asked for. */
+static err_code check_memory(struct worker *w, const struct planned *p, size_t *need, struct err *e)
+{
+	struct session_options o = session_options_of(w, p->loaded);
+	struct device_info now;
+	size_t held = 0;
+
+	*need = session_memory(p->loaded->model, &o, evaluation_batch_tokens(p->ev));
+	if (device_describe(w->options->device, &now, e))
+		return e->code;
+	for (struct loaded *l = w->loaded; l; l = l->next) {
+		o = session_options_of(w, l);
+		held += l->session ? session_memory(l->model, &o, 0) : 0;
+	}
+	if (*need <= now.memory_bytes + held)
+		return ERR_OK;
+	return err_set(e, ERR_MEMORY,
+	               "model '%s' in %s with windows of %llu tokens needs %zu MB, and device %s has %zu MB free",
+	               p->loaded->model->name, p->loaded->dtype, (unsigned long long)evaluation_batch_tokens(p->ev),
+	               *need >> 20, w->options->device, (now.memory_bytes + held) >> 20);
+}
+
+static int plan_tick(void *arg, uint64_t done, uint64_t total)
+{
+	struct worker *w = arg;
+	int stop;
+
+	pthread_mutex_lock(&w->lock);
+	w->now.done = done;
+	w->now.total = total;
+	stop = w->now.command->cancelled;
+	pthread_mutex_unlock(&w->lock);
+	return stop;
+}
+
+static void emit_planned(struct worker *w, const struct wish *wish, const struct planned *p, const char *signature,
+                         size_t memory)
+{
+	struct plan_engine engine = {.model_name = wish->model,
+	                             .device = w->device.device,
+	                             .dtype = p->loaded->dtype,
+	                             .signature = signature,
+	                             .memory_bytes = memory};
+	struct buf line = BUF_INIT(WIRE_MAX_LINE);
+	struct json_writer j = JSON_WRITER(&line);
+
+	json_begin_object(&j, NULL);
+	json_put_string(&j, "event", "planned");
+	json_put_int(&j, "job", p->job);
+	json_begin_object(&j, "plan");
+	evaluation_write_plan(p->ev, &engine, &j);
+	json_end_object(&j);
+	json_end_object(&j);
+	worker_emit(w, &line);
+}
+
+/* Makes the plan; *memory is its estimate. */
+static err_code make_plan(struct worker *w, const struct wish *wish, const char *signature, struct planned *p,
+                          size_t *memory, struct err *e)
+{
+	struct evaluation_watch watch = {.tick = plan_tick, .arg = w};
+	const struct task *t = task_find(wish->task, e);
+	const char *pinned = json_get_string(wish->pins, "signature");
+	const struct model *m;
+	err_code rc;
+
+	if (!t || load(w, wish, &p->loaded, e))
+		return e->code;
+	p->loaded->refs++;
+	m = p->loaded->model;
+	if (pinned && strcmp(pinned, signature) != 0)
+		return err_set(e, ERR_CONFLICT, "this worker is '%s', and the job began on '%s'", signature, pinned);
+	if (check_pin(wish, "model", wish->model, "model", m->fingerprint, e) ||
+	    check_pin(wish, "tokenizer of", wish->model, "tokenizer", m->tokenizer_fingerprint, e))
+		return e->code;
+	rc = evaluation_open(m, t, wish->params, wish->dataset_path, wish->dataset, &watch, &p->ev, e);
+	if (rc)
+		return rc;
+	if (check_pin(wish, "dataset", wish->dataset, "dataset", evaluation_fingerprint(p->ev), e))
+		return e->code;
+	return check_memory(w, p, memory, e);
+}
+
+static void plan(struct worker *w, const struct command *c)
+{
+	struct planned *p = NULL;
+	struct buf signature = BUF_INIT(4096);
+	struct wish wish = {0};
+	size_t memory = 0;
+	struct err e;
+	err_code rc;
+
+	forget(w, c->job);
+	if (!begin_phase(w, c, PHASE_PLAN, 0))
+		rc = ERR_CANCELLED;
+	else
+		rc = read_wish(w, c->json, &wish, &e);
+	if (!rc)
+		rc = engine_signature(w->options->device, wish.dtype, &signature, &e);
+	if (!rc) {
+		p = mem_zalloc(1, sizeof *p, &e);
+		rc = p ? ERR_OK : e.code;
+	}
+	if (!rc) {
+		p->job = c->job;
+		rc = make_plan(w, &wish, buf_str(&signature), p, &memory, &e);
+	}
+	finish(w, c, rc, &e);
+	if (!rc) {
+		p->next = w->plans;
+		w->plans = p;
+		emit_planned(w, &wish, p, buf_str(&signature), memory);
+	} else {
+		free_planned(p);
+	}
+	drop_unused(w);
+	buf_release(&signature);
+	free(wish.model_path);
+	free(wish.dataset_path);
+}
+
+/* -- run --------------------------------------------------------------------------------------- */
+
+/* Half-open ranges [[0,8],[12,13]] to a list. */
+static err_code read_units(const struct json *ranges, uint32_t n_units, uint32_t **out, uint32_t *n, struct err *e)
+{
+	const struct json *r;
+	int64_t a, b, total = 0;
+	uint32_t *units;
+
+	for (r = json_first(ranges); r; r = json_next(r)) {
+		if (json_count(r) != 2 || !json_integer(json_first(r), &a) ||
+		    !json_integer(json_next(json_first(r)), &b) || a < 0 || a >= b || b > n_units)
+			return err_set(e, ERR_INPUT, "run: a unit range is not [from, to) within %u units", n_units);
+		total += b - a;
+	}
+	if (!total || total > n_units)
+		return err_set(e, ERR_INPUT, "run: %lld units of %u", (long long)total, n_units);
+	units = mem_alloc((size_t)total, sizeof *units, e);
+	if (!units)
+		return e->code;
+	*n = 0;
+	for (r = json_first(ranges); r; r = json_next(r)) {
+		json_integer(json_first(r), &a);
+		json_integer(json_next(json_first(r)), &b);
+		for (; a < b; a++)
+			units[(*n)++] = (uint32_t)a;
+	}
+	*out = units;
+	return ERR_OK;
+}
+
+/* The session of the plan's model: there already, or in place of another's. */
+static err_code ensure_session(struct worker *w, struct loaded *l, struct err *e)
+{
+	struct session_options o = session_options_of(w, l);
+
+	if (l->session)
+		return ERR_OK;
+	for (struct loaded *other = w->loaded; other; other = other->next)
+		close_session(w, other);
+	drop_unused(w);
+	if (session_open(l->model, &o, &l->session, e))
+		return e->code;
+	pthread_mutex_lock(&w->lock);
+	w->now.session = l->session;
+	pthread_mutex_unlock(&w->lock);
+	return ERR_OK;
+}
+
+/* Results of the units that are scored together, until they go out as one event. */
+struct outbox {
+	struct worker *w;
+	int64_t job;
+	struct buf units; /* "[0,{...}],[1,{...}]" */
+	uint64_t tokens;
+	struct timespec since;
+};
+
+static int unit_done(void *arg, uint32_t unit, const char *result, uint64_t tokens)
+{
+	struct outbox *o = arg;
+
+	buf_printf(&o->units, "%s[%u,", o->units.len ? "," : "", unit);
+	buf_puts(&o->units, result);
+	buf_putc(&o->units, ']');
+	o->tokens += tokens;
+	return 0;
+}
+
+static void batch_done(void *arg)
+{
+	struct outbox *o = arg;
+	struct buf line = BUF_INIT(WIRE_MAX_LINE);
+	struct json_writer j = JSON_WRITER(&line);
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	json_begin_object(&j, NULL);
+	json_put_string(&j, "event", "units");
+	json_put_int(&j, "job", o->job);
+	json_begin_array(&j, "units");
+	json_put_raw(&j, NULL, buf_str(&o->units));
+	json_end_array(&j);
+	json_put_uint(&j, "tokens", o->tokens);
+	json_put_double(&j, "seconds",
+	                (double)(now.tv_sec - o->since.tv_sec) + 1e-9 * (double)(now.tv_nsec - o->since.tv_nsec));
+	json_end_object(&j);
+	worker_emit(o->w, &line);
+	buf_clear(&o->units);
+	o->tokens = 0;
+	o->since = now;
+}
+
+static void unit_failed(void *arg, uint32_t unit, const struct err *why)
+{
+	struct outbox *o = arg;
+	struct buf line = BUF_INIT(1 << 16);
+	struct json_writer j = JSON_WRITER(&line);
+
+	json_begin_object(&j, NULL);
+	json_put_string(&j, "event", "failed");
+	json_put_int(&j, "job", o->job);
+	json_begin_array(&j, "units");
+	json_put_uint(&j, NULL, unit);
+	json_end_array(&j);
+	json_put_string(&j, "code", err_name(why->code));
+	json_put_string(&j, "message", why->msg);
+	json_end_object(&j);
+	worker_emit(o->w, &line);
+}
+
+static void run(struct worker *w, const struct command *c)
+{
+	struct outbox o = {.w = w, .job = c->job, .units = BUF_INIT(WIRE_MAX_LINE - 4096)};
+	struct evaluation_sink sink = {.done = unit_done, .failed = unit_failed, .batch = batch_done, .arg = &o};
+	struct planned *p = find_planned(w, c->job);
+	uint32_t *units = NULL, n = 0;
+	uint64_t total = 0;
+	struct err e;
+	err_code rc;
+
+	if (!p)
+		rc = err_set(&e, ERR_CONFLICT, "run: job %lld is not planned here", (long long)c->job);
+	else
+		rc = read_units(json_get(c->json, "units"), evaluation_n_units(p->ev), &units, &n, &e);
+	if (!rc)
+		rc = ensure_session(w, p->loaded, &e);
+	for (uint32_t i = 0; i < n; i++)
+		total += evaluation_unit_tokens(p->ev, units[i]);
+	if (!rc && !begin_phase(w, c, PHASE_RUN, total))
+		rc = ERR_CANCELLED;
+	if (!rc) {
+		clock_gettime(CLOCK_MONOTONIC, &o.since);
+		rc = evaluation_run(p->ev, p->loaded->session, units, n, &sink, &e);
+	}
+	finish(w, c, rc, &e);
+	if (!rc)
+		emit_simple(w, "idle", c->job);
+	buf_release(&o.units);
+	free(units);
+}
+
+void worker_do(struct worker *w, struct command *c)
+{
+	if (!strcmp(c->name, "describe"))
+		describe(w, c);
+	else if (!strcmp(c->name, "plan"))
+		plan(w, c);
+	else if (!strcmp(c->name, "run"))
+		run(w, c);
+	else
+		forget(w, c->job);
+}

@@ -1,0 +1,471 @@
+/* fathom run: one evaluation in this process, without a server. The same evaluation and the same fold as a job's. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "eval/eval.h"
+#include "server/cmd.h"
+#include "server/options.h"
+#include "server/progress.h"
+#include "server/report.h"
+
+static err_code check_threads(const char *value, struct err *e)
+{
+	char *end;
+	long n = strtol(value, &end, 10);
+
+	if (*value < '0' || *value > '9' || *end || n > 1024)
+		return err_set(e, ERR_INPUT, "--threads: '%.100s' is not a number from 0 to 1024", value);
+	return ERR_OK;
+}
+
+static err_code check_format(const char *value, struct err *e)
+{
+	enum report_format f;
+
+	if (report_format_from_name(value, &f))
+		return ERR_OK;
+	return err_set(e, ERR_INPUT, "--format: '%.100s' is not table, json, csv or markdown", value);
+}
+
+static const struct option_spec specs[] = {
+    {"--model", "DIR", NULL, NULL, "the model's folder", 0, NULL},
+    {"--task", "NAME", NULL, "pg19", "what to measure; `--task NAME --help` explains its parameters", 0, NULL},
+    {"--data", "PATH", NULL, NULL, "the dataset: a file or folder", 0, NULL},
+    {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task", 1, NULL},
+    {"--device", "DEVICE", NULL, "auto", "auto, cpu, cuda:N", 0, NULL},
+    {"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},
+    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, check_threads},
+    {"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL},
+    {"--format", "FORMAT", NULL, "table", "table, json, csv or markdown", 0, check_format},
+    {"--items", "FILE", NULL, NULL, "also write the items, one JSON object a line", 0, NULL},
+    {"--out", "FILE", NULL, NULL, "write the result there rather than to stdout", 0, NULL},
+};
+
+/* A file that appears under its name only when it is whole. */
+struct output {
+	const char *path; /* borrowed; NULL: not wanted */
+	char *partial;    /* owned: path.partial */
+	FILE *f;          /* owned */
+};
+
+static err_code output_open(struct output *o, const char *path, struct err *e)
+{
+	size_t n = path ? strlen(path) + sizeof ".partial" : 0;
+
+	o->path = path;
+	if (!path)
+		return ERR_OK;
+	o->partial = mem_alloc(n, 1, e);
+	if (!o->partial)
+		return e->code;
+	snprintf(o->partial, n, "%s.partial", path);
+	o->f = fopen(o->partial, "we");
+	return o->f ? ERR_OK : err_errno(e, "cannot write '%s'", o->partial);
+}
+
+static err_code output_commit(struct output *o, struct err *e)
+{
+	bool bad;
+
+	if (!o->f)
+		return ERR_OK;
+	bad = fflush(o->f) || ferror(o->f);
+	bad |= fclose(o->f) != 0;
+	o->f = NULL;
+	if (bad || rename(o->partial, o->path)) {
+		err_errno(e, "cannot write '%s'", o->path);
+		unlink(o->partial);
+		return e->code;
+	}
+	return ERR_OK;
+}
+
+static void output_release(struct output *o)
+{
+	if (o->f) {
+		fclose(o->f);
+		unlink(o->partial);
+	}
+	free(o->partial);
+}
+
+/* One run, from the command line to the result. */
+struct local_run {
+	const struct options *options;
+	const struct task *task;
+	struct json *params, *position, *plan; /* owned, as all below */
+	struct model *model;
+	struct evaluation *ev;
+	struct session *session;
+	struct session_options session_options;
+	struct device_info device;
+	struct output out, items;
+
+	char **results;   /* [n_units], NULL where a unit failed */
+	uint32_t *failed; /* [n_failed], room for n_units */
+	size_t n_failed;
+	struct err first_failure;
+	size_t cursor; /* of the unit source */
+	struct result_stats stats;
+};
+
+static void run_release(struct local_run *r)
+{
+	for (uint32_t i = 0; r->results && i < evaluation_n_units(r->ev); i++)
+		free(r->results[i]);
+	free(r->results);
+	free(r->failed);
+	session_close(r->session);
+	evaluation_free(r->ev);
+	model_free(r->model);
+	json_free(r->params);
+	json_free(r->position);
+	json_free(r->plan);
+	output_release(&r->out);
+	output_release(&r->items);
+}
+
+/* -- the request ------------------------------------------------------------------------------- */
+
+/* --set key=value... to effective parameters. */
+static err_code read_params(struct local_run *r, struct err *e)
+{
+	struct buf given = BUF_INIT(1 << 20), effective = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&given);
+	const char *const *sets;
+	struct json *j = NULL;
+	size_t n;
+	err_code rc = ERR_OK;
+
+	sets = options_all(r->options, "--set", &n);
+	json_begin_object(&w, NULL);
+	for (size_t i = 0; i < n && !rc; i++)
+		rc = task_param_parse(r->task, sets[i], &w, e);
+	json_end_object(&w);
+	if (!rc)
+		rc = buf_check(&given, "--set", e);
+	if (!rc)
+		rc = json_parse(buf_str(&given), given.len, &j, e);
+	if (!rc)
+		rc = task_params(r->task, j, &effective, e);
+	if (rc)
+		err_wrap(e, "--set");
+	else
+		rc = json_parse(buf_str(&effective), effective.len, &r->params, e);
+	json_free(j);
+	buf_release(&given);
+	buf_release(&effective);
+	return rc;
+}
+
+static err_code read_request(struct local_run *r, struct err *e)
+{
+	const char *position = options_get(r->options, "--position");
+
+	if (options_n_args(r->options))
+		return err_set(e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(r->options, 0));
+	if (!options_get(r->options, "--model"))
+		return err_set(e, ERR_INPUT, "--model is missing");
+	if (!options_get(r->options, "--data"))
+		return err_set(e, ERR_INPUT, "--data is missing");
+	r->task = task_find(options_get(r->options, "--task"), e);
+	if (!r->task || read_params(r, e))
+		return e->code;
+	if (position && json_parse(position, strlen(position), &r->position, e))
+		return err_wrap(e, "--position");
+	r->session_options.device = options_get(r->options, "--device");
+	r->session_options.dtype = options_get(r->options, "--dtype");
+	r->session_options.n_threads = (uint32_t)strtoul(options_get(r->options, "--threads"), NULL, 10);
+	if (output_open(&r->out, options_get(r->options, "--out"), e))
+		return e->code;
+	return output_open(&r->items, options_get(r->options, "--items"), e);
+}
+
+/* -- the plan ---------------------------------------------------------------------------------- */
+
+static int plan_tick(void *arg, uint64_t done, uint64_t total)
+{
+	(void)arg;
+	(void)done;
+	(void)total;
+	return progress_interrupted();
+}
+
+/* The last component of a path, whatever slashes it ends with. The caller frees it. */
+static char *last_component(const char *path, struct err *e)
+{
+	char *s = mem_strdup(path, e), *slash;
+	size_t n = s ? strlen(s) : 0;
+
+	while (n > 1 && s[n - 1] == '/')
+		s[--n] = '\0';
+	slash = s ? strrchr(s, '/') : NULL;
+	if (slash && slash[1])
+		memmove(s, slash + 1, strlen(slash + 1) + 1);
+	return s;
+}
+
+static err_code check_memory(const struct local_run *r, size_t *need, struct err *e)
+{
+	*need = session_memory(r->model, &r->session_options, evaluation_batch_tokens(r->ev));
+	if (*need <= r->device.memory_bytes)
+		return ERR_OK;
+	return err_set(e, ERR_MEMORY, "windows of %llu tokens need %zu MB, and device %s has %zu MB free",
+	               (unsigned long long)evaluation_batch_tokens(r->ev), *need >> 20, r->device.device,
+	               r->device.memory_bytes >> 20);
+}
+
+static err_code parse_plan(struct local_run *r, const char *signature, size_t memory, struct err *e)
+{
+	struct buf text = BUF_INIT((size_t)1 << 30);
+	struct json_writer w = JSON_WRITER(&text);
+	struct plan_engine engine = {.model_name = r->model->name,
+	                             .device = r->device.device,
+	                             .dtype = r->session_options.dtype,
+	                             .signature = signature,
+	                             .memory_bytes = memory};
+	err_code rc;
+
+	json_begin_object(&w, NULL);
+	evaluation_write_plan(r->ev, &engine, &w);
+	json_end_object(&w);
+	rc = buf_check(&text, "plan", e);
+	if (!rc)
+		rc = json_parse(buf_str(&text), text.len, &r->plan, e);
+	buf_release(&text);
+	return rc;
+}
+
+static err_code make_plan(struct local_run *r, struct err *e)
+{
+	struct evaluation_watch watch = {.tick = plan_tick};
+	const char *data = options_get(r->options, "--data");
+	struct buf signature = BUF_INIT(4096);
+	char *name = last_component(data, e);
+	size_t memory = 0;
+	err_code rc = name ? ERR_OK : e->code;
+
+	if (!rc)
+		rc = device_describe(r->session_options.device, &r->device, e);
+	if (!rc && !strcmp(r->session_options.dtype, "auto"))
+		r->session_options.dtype = strcmp(r->device.kind, "cpu") ? "bf16" : "f32";
+	if (!rc)
+		rc = engine_signature(r->session_options.device, r->session_options.dtype, &signature, e);
+	if (!rc)
+		rc = model_open(options_get(r->options, "--model"), r->position, &r->model, e);
+	if (!rc)
+		rc = model_fingerprint(r->model, e);
+	if (!rc)
+		rc = evaluation_open(r->model, r->task, r->params, data, name, &watch, &r->ev, e);
+	if (!rc)
+		rc = check_memory(r, &memory, e);
+	if (!rc)
+		rc = parse_plan(r, buf_str(&signature), memory, e);
+	free(name);
+	buf_release(&signature);
+	return rc;
+}
+
+static void print_warnings(const struct json *plan)
+{
+	for (const struct json *s = json_first(json_get(plan, "warnings")); s; s = json_next(s))
+		fprintf(stderr, "fathom run: warning: %s\n", json_string(s));
+}
+
+/* -- the run ----------------------------------------------------------------------------------- */
+
+static int unit_done(void *arg, uint32_t unit, const char *result, uint64_t tokens)
+{
+	struct local_run *r = arg;
+
+	r->results[unit] = strdup(result);
+	r->stats.tokens += tokens;
+	return !r->results[unit];
+}
+
+static void unit_failed(void *arg, uint32_t unit, const struct err *why)
+{
+	struct local_run *r = arg;
+
+	if (!r->n_failed)
+		r->first_failure = *why;
+	r->failed[r->n_failed++] = unit;
+}
+
+static uint64_t done_tokens(void *arg)
+{
+	return session_done_tokens(((struct local_run *)arg)->session);
+}
+
+static void stop_session(void *arg)
+{
+	session_stop(((struct local_run *)arg)->session);
+}
+
+static err_code score(struct local_run *r, struct err *e)
+{
+	struct evaluation_sink sink = {.done = unit_done, .failed = unit_failed, .arg = r};
+	struct progress progress = {
+	    .done = done_tokens, .stop = stop_session, .arg = r, .total = evaluation_tokens(r->ev), .unit = "tokens"};
+	struct progress_thread *thread = NULL;
+	uint32_t n = evaluation_n_units(r->ev);
+	uint32_t *units = mem_alloc(n, sizeof *units, e);
+	struct timespec from, to;
+	err_code rc;
+
+	r->results = mem_zalloc(n, sizeof *r->results, e);
+	r->failed = mem_alloc(n, sizeof *r->failed, e);
+	rc = units && r->results && r->failed ? ERR_OK : ERR_MEMORY;
+	for (uint32_t i = 0; !rc && i < n; i++)
+		units[i] = i;
+	if (!rc)
+		rc = session_open(r->model, &r->session_options, &r->session, e);
+	if (!rc)
+		rc = progress_start(&progress, &thread, e);
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	if (!rc)
+		rc = evaluation_run(r->ev, r->session, units, n, &sink, e);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	r->stats.seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+	progress_stop(thread);
+	free(units);
+	return rc;
+}
+
+/* -- the result -------------------------------------------------------------------------------- */
+
+static const char *next_result(void *arg, uint32_t *unit)
+{
+	struct local_run *r = arg;
+
+	while (r->cursor < evaluation_n_units(r->ev)) {
+		*unit = (uint32_t)r->cursor++;
+		if (r->results[*unit])
+			return r->results[*unit];
+	}
+	return NULL;
+}
+
+static int write_item(void *arg, const char *line, size_t len)
+{
+	FILE *f = arg;
+
+	return fwrite(line, 1, len, f) != len || putc('\n', f) == EOF;
+}
+
+static err_code write_items(struct local_run *r, struct err *e)
+{
+	struct unit_source units = {.next = next_result, .arg = r};
+
+	if (!r->items.f)
+		return ERR_OK;
+	r->cursor = 0;
+	if (task_items(r->task, r->params, &units, write_item, r->items.f, e))
+		return e->code == ERR_CANCELLED ? err_errno(e, "cannot write '%s'", r->items.path) : e->code;
+	return output_commit(&r->items, e);
+}
+
+static err_code write_result(struct local_run *r, struct err *e)
+{
+	struct buf text = BUF_INIT((size_t)1 << 30), report = BUF_INIT((size_t)1 << 30);
+	struct json_writer w = JSON_WRITER(&text);
+	struct unit_source units = {.next = next_result, .arg = r};
+	enum report_format format = REPORT_TABLE;
+	struct json *result = NULL;
+	err_code rc;
+
+	report_format_from_name(options_get(r->options, "--format"), &format);
+	r->cursor = 0;
+	r->stats.failed_units = r->failed;
+	r->stats.n_failed_units = r->n_failed;
+	rc = result_write(&w, r->task, r->params, r->plan, &units, &r->stats, e);
+	if (!rc)
+		rc = json_parse(buf_str(&text), text.len, &result, e);
+	if (!rc)
+		rc = report_write(result, format, &report, e);
+	if (!rc)
+		fwrite(buf_str(&report), 1, report.len, r->out.f ? r->out.f : stdout);
+	if (!rc)
+		rc = output_commit(&r->out, e);
+	json_free(result);
+	buf_release(&text);
+	buf_release(&report);
+	return rc;
+}
+
+/* What cannot begin is usage or bad input (2); what began and did not end well is a failed evaluation (1). */
+static int run(struct local_run *r)
+{
+	struct err e;
+	err_code rc = read_request(r, &e);
+
+	if (!rc)
+		rc = make_plan(r, &e);
+	if (rc) {
+		cmd_error("run", &e);
+		return rc == ERR_MEMORY || rc == ERR_CANCELLED || rc == ERR_IO ? 1 : 2;
+	}
+	print_warnings(r->plan);
+	rc = score(r, &e);
+	if (!rc)
+		rc = write_items(r, &e);
+	if (!rc)
+		rc = write_result(r, &e);
+	if (!rc && r->n_failed) {
+		e = r->first_failure;
+		rc = err_wrap(&e, "%zu of %u units failed, the first", r->n_failed, evaluation_n_units(r->ev));
+	}
+	if (rc)
+		cmd_error("run", &e);
+	return rc ? 1 : 0;
+}
+
+/* `--task NAME --help`: the task's own help after the command's. */
+static int print_task_help(int argc, char **argv)
+{
+	const struct task *t = NULL;
+	struct buf text = BUF_INIT(1 << 20);
+	const char *name = NULL;
+	struct err e;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strncmp(argv[i], "--task=", 7))
+			name = argv[i] + 7;
+		else if (!strcmp(argv[i], "--task") && i + 1 < argc)
+			name = argv[i + 1];
+	}
+	if (!name)
+		return 0;
+	t = task_find(name, &e);
+	if (!t)
+		return cmd_error("run", &e);
+	task_help(t, &text);
+	printf("\n%s", buf_str(&text));
+	buf_release(&text);
+	return 0;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct local_run r = {0};
+	struct options *options = NULL;
+	struct err e;
+	int help, status;
+
+	if (options_parse(specs, sizeof specs / sizeof specs[0], "fathom run --model DIR --data PATH [options]",
+	                  "Evaluates one model in this process. The result goes to stdout, progress to stderr.", argc,
+	                  argv, &options, &help, &e))
+		return cmd_error("run", &e);
+	if (help)
+		return print_task_help(argc, argv);
+	r.options = options;
+	progress_catch_signals();
+	status = run(&r);
+	run_release(&r);
+	options_free(options);
+	return status;
+}

@@ -1,0 +1,376 @@
+/* Reports: see report.h. Table and Markdown are one grid of cells, drawn in two ways. */
+#include "server/report.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool report_format_from_name(const char *name, enum report_format *out)
+{
+	static const char *const names[] = {"table", "json", "csv", "markdown"};
+
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		if (!strcmp(name, names[i])) {
+			*out = (enum report_format)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* -- CSV --------------------------------------------------------------------------------------- */
+
+/* A field after RFC 4180: quoted when it must be. */
+static void put_field(struct buf *out, const char *s)
+{
+	if (!s)
+		return;
+	if (!s[strcspn(s, ",\"\r\n")]) {
+		buf_puts(out, s);
+		return;
+	}
+	buf_putc(out, '"');
+	for (; *s; s++) {
+		if (*s == '"')
+			buf_putc(out, '"');
+		buf_putc(out, *s);
+	}
+	buf_putc(out, '"');
+}
+
+static void put_member(struct buf *out, const struct json *object, const char *key)
+{
+	const struct json *j = json_get(object, key);
+	double d;
+
+	if (json_is_string(j))
+		put_field(out, json_string(j));
+	else if (json_number(j, &d))
+		buf_printf(out, "%.17g", d);
+}
+
+static void write_csv(const struct json *result, struct buf *out)
+{
+	static const char *const columns[] = {"name",  "group",  "length", "from", "to",
+	                                      "value", "stderr", "n",      "unit", "reason"};
+	const struct json *model = json_get(result, "model"), *task = json_get(result, "task");
+
+	buf_puts(
+	    out,
+	    "model,position,task,dataset,protocol,dtype,metric,group,length,from,to,value,stderr,n,unit,reason\r\n");
+	for (const struct json *m = json_first(json_get(result, "metrics")); m; m = json_next(m)) {
+		put_member(out, model, "name");
+		buf_putc(out, ',');
+		put_member(out, json_get(model, "position"), "type");
+		buf_putc(out, ',');
+		put_member(out, task, "name");
+		buf_putc(out, ',');
+		put_member(out, json_get(result, "dataset"), "name");
+		buf_putc(out, ',');
+		put_member(out, json_get(task, "params"), "protocol");
+		buf_putc(out, ',');
+		put_member(out, json_get(result, "engine"), "dtype");
+		for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+			buf_putc(out, ',');
+			put_member(out, m, columns[i]);
+		}
+		buf_puts(out, "\r\n");
+	}
+}
+
+/* -- grids ------------------------------------------------------------------------------------- */
+
+#define CELL        40
+#define MAX_COLUMNS 8
+
+/* The first row is the header. Numbers stand right, except in the first column of a grid of names. */
+struct grid {
+	char (*cells)[CELL]; /* [n_rows, n_columns] owned */
+	size_t n_columns, n_rows, cap_rows;
+	bool failed, names;
+};
+
+static char *add_row(struct grid *g)
+{
+	size_t cap = g->cap_rows ? 2 * g->cap_rows : 16;
+	char(*p)[CELL];
+
+	if (g->n_rows == g->cap_rows) {
+		p = realloc(g->cells, cap * g->n_columns * sizeof *p);
+		if (!p) {
+			g->failed = true;
+			return NULL;
+		}
+		g->cells = p;
+		g->cap_rows = cap;
+	}
+	memset(g->cells[g->n_rows * g->n_columns], 0, g->n_columns * CELL);
+	return g->cells[g->n_rows++ * g->n_columns];
+}
+
+/* Characters, not bytes: "±" is one. */
+static size_t width(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += (*s & 0xC0) != 0x80;
+	return n;
+}
+
+static void put_padded(struct buf *out, const char *s, size_t to, bool right)
+{
+	size_t pad = to > width(s) ? to - width(s) : 0;
+
+	if (right)
+		buf_printf(out, "%*s", (int)pad, "");
+	buf_puts(out, s);
+	if (!right)
+		buf_printf(out, "%*s", (int)pad, "");
+}
+
+static void draw(const struct grid *g, bool markdown, struct buf *out)
+{
+	size_t widths[MAX_COLUMNS] = {0};
+
+	for (size_t i = 0; i < g->n_rows * g->n_columns; i++)
+		if (width(g->cells[i]) > widths[i % g->n_columns])
+			widths[i % g->n_columns] = width(g->cells[i]);
+	for (size_t r = 0; r < g->n_rows; r++) {
+		for (size_t c = 0; c < g->n_columns; c++) {
+			buf_puts(out, markdown ? "| " : c ? "  " : "");
+			put_padded(out, g->cells[r * g->n_columns + c], widths[c], c || !g->names);
+			buf_puts(out, markdown ? " " : "");
+		}
+		buf_puts(out, markdown ? "|\n" : "\n");
+		for (size_t c = 0; markdown && !r && c < g->n_columns; c++)
+			buf_printf(out, "|%s", c || !g->names ? "--:" : ":--");
+		buf_puts(out, markdown && !r ? "|\n" : "");
+	}
+}
+
+/* Five significant digits or so, and never an exponent before 1e9. */
+static void format_number(char cell[CELL], double v)
+{
+	double a = fabs(v);
+	int decimals = a >= 10000 ? 0 : a >= 1000 ? 1 : a >= 100 ? 2 : a >= 10 ? 3 : 4;
+
+	if (a >= 1e9)
+		snprintf(cell, CELL, "%.4e", v);
+	else
+		snprintf(cell, CELL, "%.*f", decimals, v);
+}
+
+/* 1234567 -> 1,234,567 */
+static void format_count(char cell[CELL], int64_t v)
+{
+	char digits[24];
+	int n = snprintf(digits, sizeof digits, "%lld", (long long)v);
+
+	for (int i = 0; i < n; i++) {
+		if (i && (n - i) % 3 == 0 && digits[i - 1] != '-')
+			*cell++ = ',';
+		*cell++ = digits[i];
+	}
+	*cell = '\0';
+}
+
+static void format_value(char cell[CELL], const struct json *metric)
+{
+	const char *reason = json_get_string(metric, "reason");
+	double v;
+
+	if (json_get_number(metric, "value", &v))
+		format_number(cell, v);
+	else
+		snprintf(cell, CELL, "%s", reason ? reason : "-");
+}
+
+static void format_error(char cell[CELL], const struct json *metric)
+{
+	double se;
+
+	if (json_get_number(metric, "stderr", &se))
+		format_number(cell, se);
+	else
+		snprintf(cell, CELL, "-");
+}
+
+static const struct json *find_metric(const struct json *metrics, const char *name, int64_t length)
+{
+	const char *s;
+	int64_t l;
+
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		s = json_get_string(m, "name");
+		if (s && !strcmp(s, name) && json_get_integer(m, "length", &l) && l == length)
+			return m;
+	}
+	return NULL;
+}
+
+/* One line a length. */
+static void curve_grid(const struct json *metrics, struct grid *g)
+{
+	static const char *const header[] = {"length",   "ppl_token",     "±",     "bits_per_byte", "±",
+	                                     "ppl_word", "ppl_doc_macro", "tokens"};
+	static const char *const names[] = {"ppl_token", "bits_per_byte", "ppl_word", "ppl_doc_macro"};
+	static const struct {
+		int value, error;
+	} at[] = {{1, 2}, {3, 4}, {5, 0}, {6, 0}};
+	int64_t length, n;
+	char *row;
+
+	g->n_columns = sizeof header / sizeof header[0];
+	row = add_row(g);
+	for (size_t c = 0; row && c < g->n_columns; c++)
+		snprintf(row + c * CELL, CELL, "%s", header[c]);
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		const char *name = json_get_string(m, "name");
+
+		if (!name || strcmp(name, "ppl_token") != 0 || !json_get_integer(m, "length", &length))
+			continue;
+		row = add_row(g);
+		if (!row)
+			return;
+		snprintf(row, CELL, "%lld", (long long)length);
+		for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+			const struct json *metric = find_metric(metrics, names[i], length);
+
+			format_value(row + at[i].value * CELL, metric);
+			if (at[i].error)
+				format_error(row + at[i].error * CELL, metric);
+		}
+		if (json_get_integer(m, "n", &n))
+			format_count(row + 7 * CELL, n);
+	}
+}
+
+/* Metrics that are no curve: one line each. nll_position and counts of zero are left to CSV and JSON. */
+static void list_grid(const struct json *metrics, struct grid *g)
+{
+	static const char *const header[] = {"metric", "value", "±", "n", "unit"};
+	const char *group, *unit;
+	int64_t n, length;
+	char *row;
+
+	g->n_columns = sizeof header / sizeof header[0];
+	g->names = true;
+	row = add_row(g);
+	for (size_t c = 0; row && c < g->n_columns; c++)
+		snprintf(row + c * CELL, CELL, "%s", header[c]);
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		if (json_get_integer(m, "length", &length) || json_get(m, "from"))
+			continue;
+		row = add_row(g);
+		if (!row)
+			return;
+		group = json_get_string(m, "group");
+		unit = json_get_string(m, "unit");
+		snprintf(row, CELL, "%s%s%s", json_get_string(m, "name"), group ? " " : "", group ? group : "");
+		format_value(row + CELL, m);
+		format_error(row + 2 * CELL, m);
+		if (json_get_integer(m, "n", &n))
+			format_count(row + 3 * CELL, n);
+		snprintf(row + 4 * CELL, CELL, "%s", unit ? unit : "");
+	}
+}
+
+/* -- table and Markdown ------------------------------------------------------------------------ */
+
+static void put_params(const struct json *params, struct buf *out)
+{
+	bool first = true;
+
+	for (const struct json *p = json_first(params); p; p = json_next(p)) {
+		struct json_writer w = JSON_WRITER(out);
+
+		if (json_is_null(p) || !strcmp(json_key(p), "lengths"))
+			continue;
+		buf_printf(out, "%s%s ", first ? "" : ", ", json_key(p));
+		if (json_is_string(p))
+			buf_puts(out, json_string(p));
+		else
+			json_put_value(&w, NULL, p);
+		first = false;
+	}
+}
+
+static const char *text_of(const struct json *object, const char *key)
+{
+	const char *s = json_get_string(object, key);
+
+	return s ? s : "?";
+}
+
+static void put_head(const struct json *result, bool markdown, struct buf *out)
+{
+	const struct json *model = json_get(result, "model"), *task = json_get(result, "task");
+	const struct json *position = json_get(model, "position"), *engine = json_get(result, "engine");
+	const char *bold = markdown ? "**" : "";
+	int64_t docs;
+	double factor;
+
+	buf_printf(out, "%s%s%s (%s", bold, text_of(model, "name"), bold, text_of(position, "type"));
+	if (json_get_number(position, "factor", &factor) && factor != 1)
+		buf_printf(out, " x %g", factor);
+	buf_printf(out, ", %s on %s), task %s on %s", text_of(engine, "dtype"), text_of(engine, "device"),
+	           text_of(task, "name"), text_of(json_get(result, "dataset"), "name"));
+	if (json_get_integer(json_get(result, "dataset"), "n_docs", &docs))
+		buf_printf(out, ", %lld document%s", (long long)docs, docs == 1 ? "" : "s");
+	buf_puts(out, markdown ? "  \n" : "\n");
+	put_params(json_get(task, "params"), out);
+	buf_puts(out, "\n\n");
+}
+
+static void put_foot(const struct json *result, struct buf *out)
+{
+	const struct json *engine = json_get(result, "engine");
+	double seconds, rate;
+	char count[CELL];
+	int64_t tokens;
+
+	if (json_get_integer(engine, "tokens", &tokens) && json_get_number(engine, "seconds", &seconds) &&
+	    json_get_number(engine, "tokens_per_s", &rate)) {
+		format_count(count, tokens);
+		buf_printf(out, "\n%s tokens in %.1f s: %.0f tokens/s\n", count, seconds, rate);
+	}
+	if (json_true(json_get(result, "partial")))
+		buf_puts(out, "PARTIAL: some units failed or are not done; the figures are over the rest\n");
+}
+
+static err_code write_grids(const struct json *result, bool markdown, struct buf *out, struct err *e)
+{
+	void (*const make[])(const struct json *, struct grid *) = {curve_grid, list_grid};
+	bool failed = false;
+
+	put_head(result, markdown, out);
+	for (size_t i = 0; i < sizeof make / sizeof make[0]; i++) {
+		struct grid g = {0};
+
+		make[i](json_get(result, "metrics"), &g);
+		if (g.n_rows > 1)
+			draw(&g, markdown, out);
+		failed |= g.failed;
+		free(g.cells);
+	}
+	put_foot(result, out);
+	return failed ? err_set(e, ERR_MEMORY, "out of memory for a report") : ERR_OK;
+}
+
+err_code report_write(const struct json *result, enum report_format format, struct buf *out, struct err *e)
+{
+	struct json_writer w = JSON_WRITER(out);
+
+	if (format == REPORT_JSON) {
+		json_put_value(&w, NULL, result);
+		buf_putc(out, '\n');
+	} else if (format == REPORT_CSV) {
+		write_csv(result, out);
+	} else if (write_grids(result, format == REPORT_MARKDOWN, out, e)) {
+		return e->code;
+	}
+	return buf_check(out, "report", e);
+}
