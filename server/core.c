@@ -1,0 +1,568 @@
+/* The core thread: see core.h.
+ *
+ *   poll ─> read links ─> store events ─> requests (one group commit) ─> settle ─> assign ─> views ─┐
+ *    ^─────────────────────────────────────────────────────────────────────────────────────────────┘
+ *
+ * 1. Only this thread touches the store's writer, the scheduler, the links and the slots.
+ * 2. `lock` guards the queue of requests and the views, for copies only; callbacks run without it.
+ * 3. A refused write pauses all that writes for a second; after a minute of refusals core_run gives up: a server that
+ *    cannot keep results must not seem to. All is resumed by the next start.
+ *
+ * poll(2) rather than epoll: some dozens of descriptors that change with every process, and nothing to keep in step. */
+#include "server/core_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/log.h"
+
+#define RETRY_MS     1000
+#define MAX_REFUSALS 60
+#define DRAIN_MS     3000
+
+int64_t core_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t unix_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void core_changed(struct core *c, int64_t job)
+{
+	if (c->o.on_change)
+		c->o.on_change(c->o.arg, job);
+}
+
+void core_store_refused(struct core *c, const struct err *why)
+{
+	log_error("the store refused a write, which is tried again: %s", why->msg);
+	c->retry_ms = core_now_ms() + RETRY_MS;
+	c->refusals++;
+	c->last_refusal = *why;
+}
+
+void core_store_took(struct core *c)
+{
+	c->retry_ms = 0;
+	c->refusals = 0;
+}
+
+bool core_store_waits(const struct core *c, int64_t now_ms)
+{
+	return now_ms < c->retry_ms;
+}
+
+/* -- opening -------------------------------------------------------------------------------------------- */
+
+static void mark_unit(void *arg, uint32_t unit, bool failed, const char *code, const char *message)
+{
+	(void)code;
+	(void)message;
+	if (failed)
+		scheduler_unit_failed(arg, unit);
+	else
+		scheduler_unit_done(arg, unit);
+}
+
+err_code core_load_job(struct core *c, int64_t id, struct err *e)
+{
+	struct job_pins pins = {0};
+	struct sched_job *j = NULL;
+	struct job row = {0};
+	err_code rc = store_job_get(c->store, id, &row, e);
+
+	if (!rc)
+		rc = store_job_pins(c->store, id, &pins, e);
+	if (!rc)
+		rc = scheduler_add(&c->sched, &row, &pins, &j, e);
+	if (!rc)
+		rc = store_unit_each(c->store, id, mark_unit, j, e);
+	job_pins_release(&pins);
+	job_release(&row);
+	return rc;
+}
+
+static err_code recover(struct core *c, struct err *e)
+{
+	int64_t *ids = NULL;
+	size_t n = 0;
+	err_code rc = store_begin(c->store, e);
+
+	if (rc)
+		return rc;
+	rc = store_recover(c->store, e);
+	if (!rc)
+		rc = store_commit(c->store, e);
+	else
+		store_rollback(c->store);
+	if (!rc)
+		rc = store_job_active(c->store, &ids, &n, e);
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = core_load_job(c, ids[i], e);
+	free(ids);
+	return rc;
+}
+
+static err_code open_fds(struct core *c, struct err *e)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGCHLD);
+	pthread_sigmask(SIG_BLOCK, &set, &c->old_mask);
+	signal(SIGPIPE, SIG_IGN); /* a worker that died shows as EPIPE */
+	c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (c->signal_fd < 0)
+		return err_errno(e, "cannot make a signalfd");
+	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return c->wake_fd < 0 ? err_errno(e, "cannot make an eventfd") : ERR_OK;
+}
+
+err_code core_open(const struct core_options *o, struct core **out, struct err *e)
+{
+	struct core *c = mem_zalloc(1, sizeof *c, e);
+	err_code rc;
+
+	if (!c)
+		return ERR_MEMORY;
+	c->o = *o;
+	c->signal_fd = c->wake_fd = -1;
+	c->queue_end = &c->queue;
+	pthread_mutex_init(&c->lock, NULL);
+	rc = store_open(o->data_dir, false, &c->store, e);
+	if (!rc)
+		rc = open_fds(c, e);
+	if (!rc)
+		rc = supervise_open(c, e);
+	if (!rc)
+		rc = recover(c, e);
+	if (rc) {
+		core_free(c);
+		return rc;
+	}
+	*out = c;
+	return ERR_OK;
+}
+
+void core_free(struct core *c)
+{
+	if (!c)
+		return;
+	describe_cancel_all(c);
+	supervise_close(c);
+	scheduler_release(&c->sched);
+	store_close(c->store);
+	if (c->signal_fd >= 0) {
+		close(c->signal_fd);
+		pthread_sigmask(SIG_SETMASK, &c->old_mask, NULL);
+	}
+	if (c->wake_fd >= 0)
+		close(c->wake_fd);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+/* -- requests -------------------------------------------------------------------------------------------- */
+
+static void wake(struct core *c)
+{
+	uint64_t one = 1;
+
+	if (write(c->wake_fd, &one, sizeof one) < 0)
+		assert(errno == EAGAIN); /* the counter is full: it will wake */
+}
+
+void core_submit(struct core *c, struct request *r)
+{
+	bool closed;
+
+	r->next = NULL;
+	r->err = (struct err){0};
+	pthread_mutex_lock(&c->lock);
+	closed = c->closed;
+	if (!closed) {
+		*c->queue_end = r;
+		c->queue_end = &r->next;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (!closed) {
+		wake(c);
+		return;
+	}
+	err_set(&r->err, ERR_CANCELLED, "the server is stopping");
+	r->done(r);
+}
+
+void core_stop(struct core *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->stop = true;
+	pthread_mutex_unlock(&c->lock);
+	wake(c);
+}
+
+static struct request *take_queue(struct core *c, bool close_it)
+{
+	struct request *list;
+
+	pthread_mutex_lock(&c->lock);
+	list = c->queue;
+	c->queue = NULL;
+	c->queue_end = &c->queue;
+	c->closed |= close_it;
+	pthread_mutex_unlock(&c->lock);
+	return list;
+}
+
+static void refuse_all(struct request *list, const struct err *why)
+{
+	struct request *next;
+
+	for (struct request *r = list; r; r = next) {
+		next = r->next; /* r is the requester's again after done */
+		if (!r->err.code)
+			r->err = *why;
+		r->done(r);
+	}
+}
+
+static err_code write_request(struct core *c, struct request *r, struct err *e)
+{
+	enum job_state now;
+
+	switch (r->kind) {
+	case REQUEST_CREATE:
+		return store_job_insert(c->store, &r->create, &r->job, &r->existed, e);
+	case REQUEST_CANCEL:
+		return store_job_cancel(c->store, r->job, &now, e);
+	case REQUEST_RESTART:
+		return store_job_restart(c->store, r->job, e);
+	default:
+		assert(r->kind == REQUEST_DELETE);
+		return store_job_delete(c->store, r->job, e);
+	}
+}
+
+/* One transaction for all; a savepoint each, so that one that fails does not take others along. */
+static err_code write_group(struct core *c, struct request *list, struct err *e)
+{
+	err_code rc = store_begin(c->store, e);
+
+	for (struct request *r = list; !rc && r; r = r->next) {
+		rc = store_savepoint(c->store, e);
+		if (rc)
+			break;
+		rc = write_request(c, r, &r->err) ? store_savepoint_rollback(c->store, e)
+		                                  : store_savepoint_release(c->store, e);
+	}
+	if (!rc)
+		rc = store_commit(c->store, e);
+	if (rc)
+		store_rollback(c->store);
+	else
+		core_store_took(c);
+	return rc;
+}
+
+/* Brings the scheduler up to what the commit made true. */
+static err_code apply_request(struct core *c, const struct request *r, struct err *e)
+{
+	struct sched_job *j = scheduler_find(&c->sched, r->job);
+
+	if (r->kind == REQUEST_CREATE && !r->existed)
+		return core_load_job(c, r->job, e);
+	if (r->kind == REQUEST_RESTART) {
+		if (j)
+			scheduler_remove(&c->sched, j);
+		return core_load_job(c, r->job, e);
+	}
+	if (r->kind != REQUEST_CANCEL || !j)
+		return ERR_OK;
+	if (j->state == JOB_QUEUED) {
+		scheduler_remove(&c->sched, j);
+	} else if (j->state == JOB_RUNNING) {
+		j->state = JOB_CANCELLING;
+		dispatch_cancel(c, j);
+	}
+	return ERR_OK;
+}
+
+/* Takes the requests that write out of a list; the others are handed to describe. */
+static struct request *split_describes(struct core *c, struct request *list)
+{
+	struct request *writes = NULL, **end = &writes, *next;
+
+	for (struct request *r = list; r; r = next) {
+		next = r->next;
+		r->next = NULL;
+		if (r->kind == REQUEST_DESCRIBE) {
+			describe_request(c, r);
+			continue;
+		}
+		*end = r;
+		end = &r->next;
+	}
+	return writes;
+}
+
+static err_code serve_requests(struct core *c, struct err *e)
+{
+	struct request *list = split_describes(c, take_queue(c, false)), *next;
+	struct err refused;
+
+	if (!list)
+		return ERR_OK;
+	if (write_group(c, list, &refused)) {
+		log_error("requests are refused: %s", refused.msg);
+		for (struct request *r = list; r; r = r->next)
+			r->err = refused;
+		refuse_all(list, &refused);
+		return ERR_OK;
+	}
+	for (struct request *r = list; r; r = next) {
+		next = r->next;
+		if (!r->err.code && apply_request(c, r, e))
+			return e->code; /* the store is ahead of memory: a restart reads it anew */
+		if (!r->err.code && !(r->kind == REQUEST_CREATE && r->existed))
+			core_changed(c, r->job);
+		r->done(r);
+	}
+	return ERR_OK;
+}
+
+/* -- views ------------------------------------------------------------------------------------------------ */
+
+static const char *state_name(const struct slot *s, const struct sched_worker *k)
+{
+	if (!s->link)
+		return "backing_off";
+	if (!s->hello)
+		return "starting";
+	return k->state == WORKER_IDLE ? "idle" : "busy";
+}
+
+/* The signature that its job is pinned to, else its first. */
+static const char *signature_shown(const struct sched_worker *k)
+{
+	if (k->job && k->job->pins.signature)
+		return k->job->pins.signature;
+	return k->n_signatures ? k->signatures[0].signature : "";
+}
+
+static void fill_view(struct core *c, size_t w, struct worker_view *v)
+{
+	struct slot *s = &c->slots[w];
+	const struct sched_worker *k = &c->sched.workers[w];
+	bool busy = k->job && k->state != WORKER_IDLE;
+
+	*v = (struct worker_view){.job = busy ? k->job->id : 0,
+	                          .pid = s->link ? link_pid(s->link) : 0,
+	                          .done_tokens = s->done_tokens,
+	                          .live_tokens = -1,
+	                          .restarts = s->restarts};
+	snprintf(v->name, sizeof v->name, "%s", s->name);
+	snprintf(v->spec, sizeof v->spec, "%s", s->spec);
+	snprintf(v->state, sizeof v->state, "%s", state_name(s, k));
+	snprintf(v->device, sizeof v->device, "%s", k->known ? k->device : "");
+	snprintf(v->signature, sizeof v->signature, "%s", signature_shown(k));
+	snprintf(v->phase, sizeof v->phase, "%s", !busy ? "" : k->state == WORKER_PLANNING ? "plan" : "run");
+	if (busy && k->state == WORKER_RUNNING)
+		v->live_tokens =
+		    k->progress_tokens > k->reported_tokens ? (int64_t)(k->progress_tokens - k->reported_tokens) : 0;
+}
+
+static void publish(struct core *c)
+{
+	struct worker_view v;
+
+	for (size_t w = 0; w < c->n_slots; w++) {
+		fill_view(c, w, &v);
+		/* only this thread writes views, so it may read them without the lock */
+		v.since_ms = strcmp(v.state, c->views[w].state) ? unix_ms() : c->views[w].since_ms;
+		pthread_mutex_lock(&c->lock);
+		c->views[w] = v;
+		pthread_mutex_unlock(&c->lock);
+	}
+}
+
+void core_write_workers(struct core *c, struct json_writer *w, const char *key)
+{
+	struct worker_view v;
+
+	json_begin_array(w, key);
+	for (size_t i = 0; i < c->n_slots; i++) {
+		pthread_mutex_lock(&c->lock);
+		v = c->views[i];
+		pthread_mutex_unlock(&c->lock);
+		json_begin_object(w, NULL);
+		json_put_string(w, "name", v.name);
+		json_put_string(w, "spec", v.spec);
+		json_put_string(w, "state", v.state);
+		json_put_string(w, "phase", *v.phase ? v.phase : NULL);
+		json_put_string(w, "device", *v.device ? v.device : NULL);
+		json_put_string(w, "signature", *v.signature ? v.signature : NULL);
+		if (v.job)
+			json_put_int(w, "job", v.job);
+		else
+			json_put_null(w, "job");
+		json_put_int(w, "pid", v.pid);
+		json_put_uint(w, "restarts", v.restarts);
+		json_put_int(w, "since_ms", v.since_ms);
+		json_put_int(w, "done_tokens", v.done_tokens);
+		json_end_object(w);
+	}
+	json_end_array(w);
+}
+
+int64_t core_job_live_tokens(struct core *c, int64_t job)
+{
+	int64_t tokens = -1;
+
+	pthread_mutex_lock(&c->lock);
+	for (size_t i = 0; i < c->n_slots; i++)
+		if (c->views[i].job == job && c->views[i].live_tokens >= 0)
+			tokens = (tokens < 0 ? 0 : tokens) + c->views[i].live_tokens;
+	pthread_mutex_unlock(&c->lock);
+	return tokens;
+}
+
+/* -- the loop ----------------------------------------------------------------------------------------------- */
+
+static bool stop_asked(struct core *c)
+{
+	bool stop;
+
+	pthread_mutex_lock(&c->lock);
+	stop = c->stop;
+	pthread_mutex_unlock(&c->lock);
+	return stop;
+}
+
+static void read_wakes(struct core *c, const struct pollfd fds[2])
+{
+	struct signalfd_siginfo info;
+	uint64_t count;
+
+	if (fds[0].revents)
+		while (read(c->signal_fd, &info, sizeof info) == sizeof info) {
+			if (info.ssi_signo == SIGCHLD)
+				continue; /* links look at their processes on every turn */
+			log_info("signal %u: stopping", info.ssi_signo);
+			core_stop(c);
+		}
+	if (fds[1].revents && read(c->wake_fd, &count, sizeof count) < 0)
+		assert(errno == EAGAIN);
+}
+
+static int timeout_until(const struct core *c, int64_t latest_ms)
+{
+	int64_t now = core_now_ms(), at = supervise_deadline(c), describe = describe_deadline(c);
+
+	at = describe < at ? describe : at;
+	at = latest_ms < at ? latest_ms : at;
+	if (c->retry_ms > now && c->retry_ms < at)
+		at = c->retry_ms;
+	if (at == INT64_MAX)
+		return -1;
+	return at <= now ? 0 : at - now > 60000 ? 60000 : (int)(at - now);
+}
+
+/* Waits for something to happen, until latest_ms at most, and moves bytes. */
+static void wait_and_move(struct core *c, int64_t latest_ms)
+{
+	struct pollfd fds[2 + (SCHEDULER_MAX_WORKERS + DESCRIBE_MAX) * LINK_FDS] = {
+	    {.fd = c->signal_fd, .events = POLLIN}, {.fd = c->wake_fd, .events = POLLIN}};
+	bool pause = core_store_waits(c, core_now_ms());
+	size_t n = 2, at = 2;
+
+	for (size_t w = 0; w < c->n_slots; w++)
+		if (c->slots[w].link) {
+			link_poll(c->slots[w].link, pause, fds + n);
+			n += LINK_FDS;
+		}
+	n += describe_poll(c, fds + n);
+	if (poll(fds, n, timeout_until(c, latest_ms)) <= 0)
+		return;
+	read_wakes(c, fds);
+	for (size_t w = 0; w < c->n_slots; w++)
+		if (c->slots[w].link) {
+			link_handle(c->slots[w].link, fds + at);
+			at += LINK_FDS;
+		}
+	describe_handle(c, fds + at);
+}
+
+static void assign_all(struct core *c)
+{
+	for (size_t w = 0; w < c->n_slots && !core_store_waits(c, core_now_ms()); w++)
+		dispatch_assign(c, w);
+}
+
+/* Workers end when their stdin does. What they had sent is still stored; what is left is in the store as it stands. */
+static err_code drain(struct core *c, struct err *e)
+{
+	int64_t deadline = core_now_ms() + DRAIN_MS;
+	struct err stopping;
+
+	c->draining = true;
+	err_set(&stopping, ERR_CANCELLED, "the server is stopping");
+	refuse_all(take_queue(c, true), &stopping);
+	describe_cancel_all(c);
+	supervise_shut(c);
+	while (supervise_any(c) && core_now_ms() < deadline) {
+		supervise_step(c, core_now_ms());
+		if (supervise_any(c))
+			wait_and_move(c, deadline);
+	}
+	supervise_close(c);
+	publish(c);
+	return store_checkpoint(c->store, e);
+}
+
+err_code core_run(struct core *c, struct err *e)
+{
+	struct err ignored;
+	err_code rc = ERR_OK;
+
+	while (!rc && !stop_asked(c)) {
+		int64_t now = core_now_ms();
+
+		supervise_step(c, now);
+		describe_step(c, now);
+		rc = serve_requests(c, e);
+		if (rc)
+			break;
+		if (!core_store_waits(c, now))
+			settle_jobs(c);
+		assign_all(c);
+		publish(c);
+		if (c->refusals >= MAX_REFUSALS) {
+			*e = c->last_refusal;
+			rc = err_wrap(e, "the store refuses every write");
+			break;
+		}
+		wait_and_move(c, INT64_MAX);
+	}
+	if (!rc)
+		return drain(c, e);
+	drain(c, &ignored); /* the first error is the one to tell */
+	return rc;
+}

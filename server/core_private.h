@@ -1,0 +1,99 @@
+/* What the files of the core thread share: core.c (loop, requests, views), supervise.c (processes), dispatch.c (events), settle.c (what
+ * memory owes the store), describe.c (short-lived workers). Nobody else includes this. */
+#ifndef FATHOM_SERVER_CORE_PRIVATE_H
+#define FATHOM_SERVER_CORE_PRIVATE_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include "server/core.h"
+#include "server/launcher.h"
+#include "server/link.h"
+#include "server/scheduler.h"
+#include "server/store_write.h"
+
+/* One worker's place: its process comes and goes. scheduler.workers[i] says what it does. */
+struct slot {
+	char name[32];                   /* "worker 0" */
+	const char *spec;                /* borrowed from core_options */
+	struct launch launch;            /* owned */
+	struct link *link;               /* owned; NULL: backing off */
+	bool hello;                      /* said hello */
+	bool condemned;                  /* killed for what it said: its lines are dropped */
+	unsigned restarts, early_deaths; /* early: before hello, in a row */
+	int64_t started_ms;              /* all times are monotonic */
+	int64_t restart_ms;              /* start a process then */
+	int64_t backoff_ms;              /* before the next restart; 0: the shortest */
+	int64_t kill_ms;                 /* kill it then; 0: no */
+	int64_t moved_ms;                /* when done_tokens or its state last changed */
+	int64_t done_tokens;
+};
+
+/* What other threads may see of a worker. */
+struct worker_view {
+	char name[32], spec[256], state[16], device[64], signature[256], phase[8];
+	int64_t job, pid, since_ms, done_tokens, live_tokens;
+	unsigned restarts;
+};
+
+struct describe;
+
+struct core {
+	struct core_options o; /* borrowed strings */
+	struct store *store;
+	struct scheduler sched;
+	struct slot slots[SCHEDULER_MAX_WORKERS];
+	size_t n_slots;
+	struct describe *describes; /* owned list, oldest first */
+	int signal_fd, wake_fd;
+	sigset_t old_mask;
+	bool draining;
+	int64_t retry_ms;  /* the store refused: nothing is written before then; 0: it is fine */
+	unsigned refusals; /* in a row */
+	struct err last_refusal;
+
+	pthread_mutex_t lock; /* guards the rest; held for copies only, never during I/O or a callback */
+	struct request *queue, **queue_end;
+	bool stop, closed; /* closed: core_run is over */
+	struct worker_view views[SCHEDULER_MAX_WORKERS];
+};
+
+int64_t core_now_ms(void); /* monotonic */
+void core_changed(struct core *c, int64_t job);
+/* The store refused what must not be lost: it is tried again in a second, and told. */
+void core_store_refused(struct core *c, const struct err *why);
+void core_store_took(struct core *c);
+bool core_store_waits(const struct core *c, int64_t now_ms);
+/* Puts a stored job that is not final into the scheduler. */
+err_code core_load_job(struct core *c, int64_t id, struct err *e);
+
+/* supervise.c */
+err_code supervise_open(struct core *c, struct err *e);
+void supervise_close(struct core *c);
+void supervise_step(struct core *c, int64_t now_ms); /* starts, reads events, buries, kills what is late */
+void supervise_send(struct core *c, size_t w, const struct buf *line); /* kills the worker if it cannot be sent */
+void supervise_condemn(struct core *c, size_t w, const char *why);
+void supervise_shut(struct core *c);              /* tells all to stop */
+bool supervise_any(const struct core *c);         /* is a process left? */
+int64_t supervise_deadline(const struct core *c); /* the next thing to do by time; INT64_MAX: none */
+
+/* dispatch.c: events in, commands out */
+/* ERR_OK: the line is done with. Else the store refused its effect, nothing was changed, and it must come again. */
+err_code dispatch_event(struct core *c, size_t w, const char *line, size_t len, struct err *e);
+void dispatch_assign(struct core *c, size_t w);                  /* gives an idle worker something to do */
+void dispatch_cancel(struct core *c, const struct sched_job *j); /* tells its workers to stop */
+
+/* settle.c */
+void settle_jobs(struct core *c);
+
+/* describe.c */
+void describe_request(struct core *c, struct request *r);
+void describe_step(struct core *c, int64_t now_ms);
+void describe_cancel_all(struct core *c);
+#define DESCRIBE_MAX 2
+size_t describe_poll(const struct core *c, struct pollfd *fds); /* at most DESCRIBE_MAX * LINK_FDS */
+void describe_handle(struct core *c, const struct pollfd *fds);
+int64_t describe_deadline(const struct core *c);
+
+#endif

@@ -1,0 +1,106 @@
+/* Launchers: see launcher.h. A worker inherits the environment without what a cluster's own launcher left in it: a library
+ * that finds RANK or MASTER_ADDR would wait for peers that do not exist. */
+#include "server/launcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct list {
+	char **items; /* owned, NULL-terminated */
+	size_t n, cap;
+	bool failed;
+};
+
+static void list_push(struct list *l, const char *s)
+{
+	if (l->n + 1 >= l->cap) {
+		size_t cap = l->cap ? l->cap * 2 : 32;
+		char **grown = realloc(l->items, cap * sizeof *grown);
+
+		if (!grown) {
+			l->failed = true;
+			return;
+		}
+		l->items = grown;
+		l->cap = cap;
+	}
+	l->items[l->n] = strdup(s);
+	if (!l->items[l->n]) {
+		l->failed = true;
+		return;
+	}
+	l->items[++l->n] = NULL;
+}
+
+static void list_free(char **items)
+{
+	for (char **s = items; s && *s; s++)
+		free(*s);
+	free(items);
+}
+
+static bool starts_with(const char *s, const char *prefix)
+{
+	return !strncmp(s, prefix, strlen(prefix));
+}
+
+/* Does this "NAME=value" tell a process its place among others? srun needs SLURM_JOB_ID and its like to start a step in
+ * the allocation that the server runs in, so a command keeps them, but not the server's own place. */
+static bool is_placement(const char *variable, bool command)
+{
+	static const char *const always[] = {
+	    "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "NODE_RANK=",     "GROUP_RANK=",  "MASTER_",
+	    "PMI_",  "PMIX_",       "OMPI_",       "SLURM_PROCID=",     "SLURM_LOCALID=", "SLURM_NODEID="};
+
+	for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+		if (starts_with(variable, always[i]))
+			return true;
+	return !command && starts_with(variable, "SLURM_");
+}
+
+err_code launch_make(const char *spec, const char *self, const struct registry *r, struct launch *out, struct err *e)
+{
+	bool command = strchr(spec, ' ') != NULL;
+	struct list argv = {0}, envp = {0};
+	struct buf line = BUF_INIT(1 << 20);
+
+	if (command) {
+		buf_printf(&line, "exec %s", spec);
+		list_push(&argv, "/bin/sh");
+		list_push(&argv, "-c");
+		list_push(&argv, buf_str(&line));
+	} else {
+		list_push(&argv, self);
+		list_push(&argv, "worker");
+		list_push(&argv, "--device");
+		list_push(&argv, spec);
+	}
+	for (size_t i = 0; !command && i < r->n_model_dirs; i++) {
+		list_push(&argv, "--models");
+		list_push(&argv, r->model_dirs[i]);
+	}
+	for (size_t i = 0; !command && i < r->n_dataset_dirs; i++) {
+		list_push(&argv, "--datasets");
+		list_push(&argv, r->dataset_dirs[i]);
+	}
+	for (char **v = environ; *v; v++)
+		if (!is_placement(*v, command))
+			list_push(&envp, *v);
+	argv.failed |= line.failed;
+	buf_release(&line);
+	if (argv.failed || envp.failed || !envp.items) {
+		list_free(argv.items);
+		list_free(envp.items);
+		return err_set(e, ERR_MEMORY, "out of memory starting worker '%s'", spec);
+	}
+	*out = (struct launch){argv.items, envp.items};
+	return ERR_OK;
+}
+
+void launch_release(struct launch *l)
+{
+	list_free(l->argv);
+	list_free(l->envp);
+	*l = (struct launch){0};
+}

@@ -1,0 +1,300 @@
+/* What memory owes the store: units given up, failures, cancels that are through, results, reasons to wait.
+ *
+ * Each is a condition on the job in memory, looked at whenever something happened, so none can be missed: what the store refuses stays
+ * true and is tried again. Memory changes only after the commit. */
+#include "server/core_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/log.h"
+
+#define RESULT_MAX_BYTES ((size_t)256 << 20)
+
+/* Ends a transaction: commit, or roll back after rc. */
+static err_code end(struct core *c, err_code rc, struct err *e)
+{
+	if (!rc)
+		rc = store_commit(c->store, e);
+	if (rc)
+		store_rollback(c->store);
+	else
+		core_store_took(c);
+	return rc;
+}
+
+static err_code store_given_up(struct core *c, struct sched_job *j, struct err *e)
+{
+	err_code rc = store_begin(c->store, e);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; !rc && i < j->n_given_up; i++)
+		rc = store_unit_fail(c->store, j->id, j->given_up[i].unit, err_name(j->given_up[i].why.code),
+		                     j->given_up[i].why.msg, e);
+	rc = end(c, rc, e);
+	while (!rc && j->n_given_up) {
+		log_warn("job %lld: given up: %s", (long long)j->id, j->given_up[0].why.msg);
+		scheduler_unit_failed(j, j->given_up[0].unit);
+	}
+	return rc;
+}
+
+static err_code finish_cancel(struct core *c, struct sched_job *j, struct err *e)
+{
+	err_code rc = store_begin(c->store, e);
+
+	if (!rc)
+		rc = end(c, store_job_cancelled(c->store, j->id, e), e);
+	if (!rc) {
+		log_info("job %lld: cancelled", (long long)j->id);
+		scheduler_remove(&c->sched, j);
+	}
+	return rc;
+}
+
+/* {"code","message","units":[...]} */
+static void put_error(struct buf *out, const char *code, const char *message, const uint32_t *units, size_t n)
+{
+	struct json_writer w = JSON_WRITER(out);
+
+	json_begin_object(&w, NULL);
+	json_put_string(&w, "code", code);
+	json_put_string(&w, "message", message);
+	json_begin_array(&w, "units");
+	for (size_t i = 0; i < n; i++)
+		json_put_uint(&w, NULL, units[i]);
+	json_end_array(&w);
+	json_end_object(&w);
+}
+
+static err_code finish_failure(struct core *c, struct sched_job *j, struct err *e)
+{
+	struct buf error = BUF_INIT(1 << 16);
+	err_code rc;
+
+	put_error(&error, err_name(j->failure.code), j->failure.msg, NULL, 0);
+	rc = buf_check(&error, "a job's error", e);
+	if (!rc)
+		rc = store_begin(c->store, e);
+	if (!rc)
+		rc = end(c, store_job_fail(c->store, j->id, buf_str(&error), NULL, e), e);
+	if (!rc) {
+		log_warn("job %lld: failed: %s", (long long)j->id, j->failure.msg);
+		dispatch_cancel(c, j);
+		scheduler_remove(&c->sched, j);
+	}
+	buf_release(&error);
+	return rc;
+}
+
+/* -- results ------------------------------------------------------------------------------------------ */
+
+struct failures {
+	uint32_t *units; /* owned */
+	size_t n, cap;
+	char code[32], message[1000]; /* of the first */
+	bool out_of_memory;
+};
+
+static void note_failure(void *arg, uint32_t unit, bool failed, const char *code, const char *message)
+{
+	struct failures *f = arg;
+
+	if (!failed)
+		return;
+	if (f->n == f->cap) {
+		size_t cap = f->cap ? f->cap * 2 : 64;
+		uint32_t *grown = realloc(f->units, cap * sizeof *grown);
+
+		if (!grown) {
+			f->out_of_memory = true;
+			return;
+		}
+		f->units = grown;
+		f->cap = cap;
+	}
+	if (!f->n) {
+		snprintf(f->code, sizeof f->code, "%s", code);
+		snprintf(f->message, sizeof f->message, "%s", message);
+	}
+	f->units[f->n++] = unit;
+}
+
+/* Folds the stored units into the result's text. `own` is set when the fold itself fails: then trying again is of no use. */
+static err_code fold(struct core *c, const struct job *row, const struct failures *f, struct buf *out, bool *own,
+                     struct err *e)
+{
+	struct result_stats stats = {(uint64_t)row->done_tokens, row->seconds, f->units, f->n};
+	struct json *params = NULL, *plan = NULL;
+	struct json_writer w = JSON_WRITER(out);
+	struct unit_cursor *cursor = NULL;
+	struct unit_source source;
+	struct err closing;
+	const struct task *task;
+	err_code rc = unit_cursor_open(c->store, row->id, &cursor, e);
+
+	if (rc)
+		return rc;
+	source = (struct unit_source){unit_cursor_next, cursor};
+	*own = true;
+	task = task_find(row->task, e);
+	rc = task ? ERR_OK : e->code;
+	if (!rc)
+		rc = json_parse(row->params, strlen(row->params), &params, e);
+	if (!rc)
+		rc = json_parse(row->plan, strlen(row->plan), &plan, e);
+	if (!rc)
+		rc = result_write(&w, task, params, plan, &source, &stats, e);
+	if (!rc)
+		rc = buf_check(out, "the result", e);
+	json_free(params);
+	json_free(plan);
+	if (unit_cursor_close(cursor, &closing)) {
+		*own = false; /* a fold of what could not be read means nothing */
+		*e = closing;
+		rc = closing.code;
+	}
+	return rc;
+}
+
+static err_code store_result(struct core *c, const struct sched_job *j, const struct failures *f, const char *result,
+                             struct err *e)
+{
+	struct buf error = BUF_INIT((size_t)64 << 20);
+	char message[1200];
+	err_code rc = store_begin(c->store, e);
+
+	if (rc)
+		return rc;
+	if (j->state == JOB_QUEUED) /* all was stored when the last server was killed */
+		rc = store_job_start(c->store, j->id, e);
+	if (!rc && !f->n)
+		rc = store_job_succeed(c->store, j->id, result, e);
+	if (!rc && f->n) {
+		snprintf(message, sizeof message, "%zu of %u units failed; unit %u: %s", f->n, j->n_units, f->units[0],
+		         f->message);
+		put_error(&error, f->code, message, f->units, f->n);
+		rc = buf_check(&error, "a job's error", e);
+	}
+	if (!rc && f->n)
+		rc = store_job_fail(c->store, j->id, buf_str(&error), result, e);
+	rc = end(c, rc, e);
+	buf_release(&error);
+	return rc;
+}
+
+static err_code finish(struct core *c, struct sched_job *j, struct err *e)
+{
+	struct buf result = BUF_INIT(RESULT_MAX_BYTES);
+	struct failures f = {0};
+	struct job row = {0};
+	bool own = false;
+	err_code rc = store_job_get(c->store, j->id, &row, e);
+
+	if (!rc)
+		rc = store_unit_each(c->store, j->id, note_failure, &f, e);
+	if (!rc && f.out_of_memory)
+		rc = err_set(e, ERR_MEMORY, "out of memory finishing job %lld", (long long)j->id);
+	if (!rc && (row.done_units || !f.n))
+		rc = fold(c, &row, &f, &result, &own, e);
+	if (rc && own) {
+		j->failure = *e;
+		rc = finish_failure(c, j, e);
+		goto out;
+	}
+	if (!rc)
+		rc = store_result(c, j, &f, result.len ? buf_str(&result) : NULL, e);
+	if (!rc) {
+		log_info("job %lld: %s", (long long)j->id, f.n ? "failed, with a partial result" : "succeeded");
+		scheduler_remove(&c->sched, j);
+	}
+out:
+	buf_release(&result);
+	free(f.units);
+	job_release(&row);
+	return rc;
+}
+
+/* -- waiting ------------------------------------------------------------------------------------------- */
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* Dates job.waiting. A running job that no worker can go on with is queued again. */
+static err_code date_waiting(struct core *c, struct sched_job *j, bool *changed, struct err *e)
+{
+	char why[512];
+	const char *text = scheduler_job_waits(&c->sched, j, why, sizeof why) ? why : NULL;
+	char *kept;
+	err_code rc;
+
+	if (same_text(text, j->waiting) || (j->state == JOB_RUNNING && scheduler_job_workers(&c->sched, j)))
+		return ERR_OK;
+	kept = text ? mem_strdup(text, e) : NULL;
+	if (text && !kept)
+		return ERR_MEMORY;
+	rc = store_begin(c->store, e);
+	if (!rc) {
+		if (j->state == JOB_RUNNING)
+			rc = store_job_requeue(c->store, j->id, e);
+		if (!rc)
+			rc = store_job_wait(c->store, j->id, text, e);
+		rc = end(c, rc, e);
+	}
+	if (rc) {
+		free(kept);
+		return rc;
+	}
+	if (text)
+		log_warn("job %lld: waits: %s", (long long)j->id, text);
+	j->state = JOB_QUEUED;
+	free(j->waiting);
+	j->waiting = kept;
+	*changed = true;
+	return ERR_OK;
+}
+
+static err_code settle_job(struct core *c, struct sched_job *j, struct err *e)
+{
+	int64_t id = j->id;
+	bool changed = true;
+	err_code rc = ERR_OK;
+
+	if (j->n_given_up)
+		rc = store_given_up(c, j, e);
+	if (rc)
+		return rc;
+	if (j->state == JOB_CANCELLING) {
+		if (scheduler_job_workers(&c->sched, j))
+			return ERR_OK;
+		rc = finish_cancel(c, j, e);
+	} else if (j->failure.code) {
+		rc = finish_failure(c, j, e);
+	} else if (scheduler_job_complete(j)) {
+		rc = finish(c, j, e);
+	} else {
+		changed = false;
+		rc = date_waiting(c, j, &changed, e);
+	}
+	if (!rc && changed)
+		core_changed(c, id);
+	return rc;
+}
+
+void settle_jobs(struct core *c)
+{
+	struct sched_job *next;
+	struct err e;
+
+	for (struct sched_job *j = c->sched.jobs; j; j = next) {
+		next = j->next;
+		if (settle_job(c, j, &e)) {
+			core_store_refused(c, &e);
+			return;
+		}
+	}
+}
