@@ -72,7 +72,7 @@ $(B)/tests/suites.h: $(TESTS)
 
 $(B)/tests/main.o: $(B)/tests/suites.h
 
-$(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(B)/tests/fixture.o $(B)/tests/fixture_model.o $(B)/embedded.o $(LIBS)
+$(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(patsubst %.c,$(B)/%.o,$(wildcard tests/fixture*.c)) $(B)/embedded.o $(LIBS)
 	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(shell pkg-config --libs $(PKG_TEST)) $(LDLIBS)
 
 check: ## the Check suites only; SUITE=name runs one
