@@ -262,7 +262,7 @@ static err_code read_version(struct store *s, int64_t *out, struct err *e)
 
 static const struct embedded *find_migration(int64_t version)
 {
-	char prefix[32];
+	char prefix[40];
 
 	snprintf(prefix, sizeof prefix, "migrations/%04lld_", (long long)version);
 	for (size_t i = 0; i < embedded_count; i++)
