@@ -22,7 +22,6 @@ struct model *fixture_eval_model(const char *dir, const char *name, const char *
 	f.n_vocab = 257;
 	f.tokenizer = true;
 	f.tied = false;
-	f.extra_config = "\"eos_token_id\": 256";
 	snprintf(path, sizeof path, "%s/%s", dir, name);
 	ck_assert_int_eq(mkdir(path, 0700), 0);
 	fixture_model_write(path, &f);

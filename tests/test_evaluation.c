@@ -1,0 +1,593 @@
+/* Evaluations of pg19 with the real engine on a tiny byte-level model: a token is a byte, so that bytes, words, windows
+ * and sums can be computed here from the text alone. */
+#include <check.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "engine/utf8.h"
+#include "tests/fixture.h"
+#include "tests/fixture_eval.h"
+#include "tests/fixture_model.h"
+
+#define COUNT(table) (sizeof(table) / sizeof *(table))
+
+static struct err e;
+static char root[PATH_MAX], data[PATH_MAX + 8];
+static struct model *model;
+static struct session *session;
+
+static void set_up(void)
+{
+	snprintf(root, sizeof root, "%s", fixture_tmpdir());
+	snprintf(data, sizeof data, "%s/data", root);
+	ck_assert_int_eq(mkdir(data, 0700), 0);
+	model = fixture_eval_model(root, "tiny", "rope");
+	session = fixture_eval_session(model);
+}
+
+static void tear_down(void)
+{
+	session_close(session);
+	model_free(model);
+}
+
+static void write_doc(const char *name, const char *text)
+{
+	fixture_write(data, name, text, strlen(text));
+}
+
+/* n bytes of words, the same for the same seed. */
+static void write_words(const char *name, size_t n, unsigned seed)
+{
+	char *text = malloc(n + 1);
+
+	ck_assert_ptr_nonnull(text);
+	for (size_t i = 0; i < n; i++) {
+		seed = seed * 1103515245 + 12345;
+		text[i] = (seed >> 16) % 5 ? (char)('a' + (seed >> 18) % 26) : " \n"[(seed >> 18) % 2];
+	}
+	text[n] = '\0';
+	write_doc(name, text);
+	free(text);
+}
+
+static err_code try_open(const char *params_text, struct evaluation **ev)
+{
+	struct json *params = fixture_params(params_text);
+	err_code rc = evaluation_open(model, task_find("pg19", &e), params, data, "data", NULL, ev, &e);
+
+	json_free(params);
+	return rc;
+}
+
+/* Opens, runs everything, folds. */
+struct outcome {
+	struct evaluation *ev;
+	struct json *params, *metrics, *items, *plan;
+	struct fixture_units units;
+};
+
+static void evaluate(const char *params_text, struct outcome *o)
+{
+	struct plan_engine engine = {.model_name = "tiny", .device = "cpu", .dtype = "f32", .signature = "s"};
+	struct buf text = BUF_INIT(1 << 24);
+	struct json_writer w = JSON_WRITER(&text);
+
+	ck_ok(try_open(params_text, &o->ev), &e);
+	json_begin_object(&w, NULL);
+	evaluation_write_plan(o->ev, &engine, &w);
+	json_end_object(&w);
+	o->plan = fixture_json(buf_str(&text));
+	buf_release(&text);
+	o->params = fixture_params(params_text);
+	fixture_units_init(&o->units, evaluation_n_units(o->ev));
+	fixture_run(o->ev, session, NULL, 0, &o->units);
+	o->metrics = fixture_metrics(o->params, &o->units);
+	o->items = fixture_items(o->params, &o->units);
+}
+
+static void release(struct outcome *o)
+{
+	json_free(o->params);
+	json_free(o->metrics);
+	json_free(o->items);
+	json_free(o->plan);
+	fixture_units_release(&o->units);
+	evaluation_free(o->ev);
+}
+
+/* -- sums against the definition --------------------------------------------------------------- */
+
+/* One window scored by itself: -sum of log p of seq[first..] given seq[start..]. */
+static double score_window(const uint32_t *seq, size_t start, size_t first, size_t end)
+{
+	size_t n = end - start;
+	uint8_t *mask = calloc(n, 1);
+	struct token_score *out = calloc(n, sizeof *out);
+	struct segment s = {.parent = -1, .start = 0, .len = (uint32_t)n};
+	struct batch b = {
+	    .tokens = seq + start, .score = mask, .n_tokens = (uint32_t)n, .segments = &s, .n_segments = 1};
+	double sum = 0;
+
+	memset(mask + (first - start), 1, end - first);
+	ck_ok(session_score(session, &b, out, &e), &e);
+	for (size_t i = first - start; i < n; i++)
+		sum -= (double)out[i].logprob;
+	free(mask);
+	free(out);
+	return sum;
+}
+
+struct expected {
+	double nll;
+	int64_t n, bytes, words;
+};
+
+/* The protocol's definition, window by window. `bos`: 'n', 'd' or 'w'; stride = length: windows. */
+static struct expected define(const char *text, char bos, size_t length, size_t stride, bool drop)
+{
+	size_t len = strlen(text), n = len + (bos == 'd'), last_scored = 0;
+	uint32_t *seq = calloc(n + 2, sizeof *seq), *window = calloc(length + 2, sizeof *window);
+	struct expected x = {0};
+
+	seq[0] = 256;
+	for (size_t i = 0; i < len; i++)
+		seq[i + (bos == 'd')] = (unsigned char)text[i];
+	for (size_t k = 0; bos == 'w' && k * length < len;
+	     k++) { /* window k reads BOS, t[kL ..] and predicts t[kL ..] */
+		size_t m = len - k * length < length ? len - k * length : length;
+
+		if (drop && m < length)
+			break;
+		window[0] = 256;
+		memcpy(window + 1, seq + k * length, m * sizeof *seq);
+		x.nll += score_window(window, 0, 1, m + 1);
+		x.n += (int64_t)m;
+		last_scored = k * length + m;
+	}
+	for (size_t k = 0; bos != 'w' && last_scored + 1 < n; k++) {
+		size_t last = k * stride + length < n - 1 ? k * stride + length : n - 1;
+
+		if (drop && k * stride + length > n - 1)
+			break;
+		x.nll += score_window(seq, k * stride, last_scored + 1, last + 1);
+		x.n += (int64_t)(last - last_scored);
+		last_scored = last;
+	}
+	/* a token is a byte: scored bytes from `from` up to `to` */
+	size_t from = bos == 'n' ? 1 : 0, to = from + (size_t)x.n;
+
+	x.bytes = x.n;
+	for (size_t i = from; i < to; i++)
+		x.words += !strchr(" \n\t", text[i]) && (!i || strchr(" \n\t", text[i - 1]));
+	free(seq);
+	free(window);
+	return x;
+}
+
+static void check_item(const struct json *item, const struct expected *x, int64_t length)
+{
+	ck_assert_ptr_nonnull(item);
+	ck_assert_double_eq(fixture_member(item, "length"), (double)length);
+	ck_assert_double_eq(fixture_member(item, "n_tokens"), (double)x->n);
+	ck_assert_double_eq(fixture_member(item, "n_bytes"), (double)x->bytes);
+	ck_assert_double_eq(fixture_member(item, "n_words"), (double)x->words);
+	ck_assert_msg(fixture_member(item, "nll") == x->nll, "length %ld: nll %.17g, not %.17g",
+	              length, /* to the bit */
+	              fixture_member(item, "nll"), x->nll);
+}
+
+START_TEST(sums_are_those_of_the_definition_for_every_protocol)
+{
+	static const char text[] = "It was the best of times,\nit was  the worst of times, it was the age of wisdom. ";
+	static const struct {
+		const char *params;
+		char bos;
+		size_t stride; /* 0: the length */
+		bool drop;
+	} cases[] = {
+	    {"{\"lengths\":[1,7,16,80,200]}", 'n', 0, false},
+	    {"{\"lengths\":[1,7,16,80,200],\"last_window\":\"drop\"}", 'n', 0, true},
+	    {"{\"lengths\":[1,7,16,80,200],\"bos\":\"document\"}", 'd', 0, false},
+	    {"{\"lengths\":[1,7,16,81,200],\"bos\":\"window\"}", 'w', 0, false},
+	    {"{\"lengths\":[1,7,16,81,200],\"bos\":\"window\",\"last_window\":\"drop\"}", 'w', 0, true},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5}", 'n', 5, false},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5,\"bos\":\"document\"}", 'd', 5, false},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5,\"last_window\":\"drop\"}", 'n', 5,
+	     true},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":200}", 'n', 0, false},
+	};
+
+	write_doc("a.txt", text);
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		const struct json *length;
+		struct outcome o = {0};
+		const struct json *item;
+		struct expected x;
+		size_t stride;
+		int64_t l;
+
+		evaluate(cases[i].params, &o);
+		item = json_first(o.items);
+		for (length = json_first(json_get(o.params, "lengths")); length; length = json_next(length)) {
+			ck_assert(json_integer(length, &l));
+			stride = cases[i].stride && cases[i].stride < (size_t)l ? cases[i].stride : (size_t)l;
+			x = define(text, cases[i].bos, (size_t)l, stride, cases[i].drop);
+			if (!x.n)
+				continue; /* no window, no item */
+			check_item(item, &x, l);
+			item = json_next(item);
+		}
+		ck_assert_ptr_null(item);
+		release(&o);
+	}
+}
+END_TEST
+
+START_TEST(words_follow_the_text_and_bytes_telescope_over_windows)
+{
+	/* U+00A0 and U+3000 are White_Space, U+200B is not; an a-umlaut is one word's two bytes */
+	static const char text[] = "ab\xC2\xA0"
+	                           "cd\xE3\x80\x80\xC3\xA4 \xE2\x80\x8B x\r\ny\n";
+	struct outcome o = {0};
+
+	write_doc("a.txt", text);
+	evaluate("{\"lengths\":[1,2,3,5,64],\"bos\":\"document\"}", &o);
+	for (const struct json *item = json_first(o.items); item; item = json_next(item)) {
+		ck_assert_double_eq(fixture_member(item, "n_bytes"), (double)(strlen(text) - 1)); /* CRLF is LF */
+		ck_assert_double_eq(fixture_member(item, "n_words"), 6); /* ab cd ä U+200B x y */
+	}
+	release(&o);
+	evaluate("{\"lengths\":[1,2,3,5,64]}",
+	         &o); /* the first byte of "ab" is in the first token, which is not scored */
+	for (const struct json *item = json_first(o.items); item; item = json_next(item)) {
+		ck_assert_double_eq(fixture_member(item, "n_bytes"), (double)(strlen(text) - 2));
+		ck_assert_double_eq(fixture_member(item, "n_words"), 5);
+	}
+	release(&o);
+}
+END_TEST
+
+START_TEST(prefix_is_the_first_window_of_windows_to_the_bit)
+{
+	static const int64_t lengths[] = {3, 17, 64};
+	struct outcome prefix = {0};
+	const struct json *item;
+
+	write_words("a.txt", 200, 1);
+	write_words("b.txt", 65, 2);
+	write_words("short.txt", 64, 3); /* has no 64 predictions: out of the subset at every length */
+	evaluate("{\"lengths\":[3,17,64],\"protocol\":\"prefix\"}", &prefix);
+	ck_assert_uint_eq(json_count(prefix.items), 6);
+	ck_assert_uint_eq(evaluation_n_units(prefix.ev), 2); /* one unit a document */
+	for (size_t i = 0; i < COUNT(lengths); i++) {
+		struct outcome windows = {0};
+		char params[200];
+
+		snprintf(params, sizeof params, "{\"lengths\":[%ld],\"max_tokens_per_doc\":%ld,\"min_doc_tokens\":65}",
+		         lengths[i], lengths[i] + 1);
+		evaluate(params, &windows);
+		ck_assert_uint_eq(json_count(windows.items), 2);
+		item = json_first(prefix.items);
+		for (const struct json *w = json_first(windows.items); w; w = json_next(w)) {
+			while (fixture_member(item, "length") != (double)lengths[i])
+				item = json_next(item);
+			ck_assert_str_eq(json_get_string(item, "doc"), json_get_string(w, "doc"));
+			ck_assert_str_eq(json_get_string(item, "key"), json_get_string(w, "key"));
+			ck_assert(fixture_member(item, "nll") == fixture_member(w, "nll"));
+			ck_assert(fixture_member(item, "n_bytes") == fixture_member(w, "n_bytes"));
+			ck_assert(fixture_member(item, "n_words") == fixture_member(w, "n_words"));
+			item = json_next(item);
+		}
+		release(&windows);
+	}
+	release(&prefix);
+}
+END_TEST
+
+START_TEST(the_bins_of_position_sum_to_the_longest_length)
+{
+	double sum = 0, n = 0, total;
+	struct outcome o = {0};
+
+	write_words("a.txt", 200, 1);
+	write_words("b.txt", 150, 2);
+	evaluate("{\"lengths\":[10,100],\"protocol\":\"prefix\"}", &o);
+	total = fixture_member(fixture_metric(o.metrics, "nll_token", 100), "value") * 200;
+	for (const struct json *m = fixture_metric(o.metrics, "nll_position", 0); m; m = json_next(m)) {
+		ck_assert_str_eq(json_get_string(m, "name"), "nll_position");
+		ck_assert_double_eq(fixture_member(m, "from"), n / 2 + 1); /* bins follow one another */
+		sum += fixture_member(m, "value") * fixture_member(m, "n");
+		n += fixture_member(m, "n");
+		ck_assert_double_eq(fixture_member(m, "to"), n / 2 + 1);
+	}
+	ck_assert_double_eq(n, 200);
+	ck_assert_double_eq_tol(sum, total, 1e-9 * total);
+	release(&o);
+}
+END_TEST
+
+/* -- keys -------------------------------------------------------------------------------------- */
+
+START_TEST(the_key_is_the_hash_of_windows_ids_and_mask)
+{
+	/* "abcd" at length 2, windows: [a b c], then [c d], each its number of tokens, ids, mask */
+	static const unsigned char bytes[] = {3, 0, 0, 0, 'a', 0, 0,   0, 'b', 0, 0,   0, 'c', 0, 0, 0, 0,
+	                                      1, 1, 2, 0, 0,   0, 'c', 0, 0,   0, 'd', 0, 0,   0, 0, 1};
+	struct outcome o = {0};
+	char hex[SHA256_HEX];
+
+	write_doc("a.txt", "abcd");
+	evaluate("{\"lengths\":[2]}", &o);
+	sha256_hex(bytes, sizeof bytes, hex);
+	hex[16] = '\0';
+	ck_assert_str_eq(json_get_string(json_first(o.items), "key"), hex);
+	release(&o);
+}
+END_TEST
+
+/* -- units: order, resume, failure ------------------------------------------------------------- */
+
+START_TEST(units_come_out_the_same_whatever_they_are_scored_with)
+{
+	struct outcome o = {0};
+	struct fixture_units u;
+	uint32_t n;
+
+	for (int i = 0; i < 6; i++) {
+		char name[16];
+
+		snprintf(name, sizeof name, "%d.txt", i);
+		write_words(name, 40 + 37 * (size_t)i, (unsigned)i);
+	}
+	evaluate("{\"lengths\":[5,16,64]}", &o);
+	n = evaluation_n_units(o.ev);
+	ck_assert_uint_eq(n, 18);
+	ck_assert_uint_lt(o.units.n_batches, n); /* small units share a batch */
+	fixture_units_init(&u, n);
+	for (uint32_t i = n; i-- > 0;)
+		fixture_run(o.ev, session, &i, 1, &u); /* alone, backwards */
+	for (uint32_t i = 0; i < n; i++)
+		ck_assert_str_eq(u.text[i], o.units.text[i]);
+	fixture_units_release(&u);
+	release(&o);
+}
+END_TEST
+
+START_TEST(a_large_document_is_cut_into_units_that_fold_to_one_item)
+{
+	struct outcome o = {0};
+	const struct json *item;
+	uint64_t tokens = 0;
+
+	write_words("a.txt", 150000, 1);
+	evaluate("{\"lengths\":[16]}", &o);
+	ck_assert_uint_eq(evaluation_n_units(o.ev), 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		ck_assert_uint_le(evaluation_unit_tokens(o.ev, i), 65536);
+		tokens += evaluation_unit_tokens(o.ev, i);
+	}
+	ck_assert_uint_eq(tokens, 149999);
+	ck_assert_uint_eq(evaluation_batch_tokens(o.ev), 17);
+	ck_assert_ptr_nonnull(strstr(o.units.text[0], "\"key\""));
+	ck_assert_ptr_null(strstr(o.units.text[1], "\"key\""));
+	item = json_first(o.items);
+	ck_assert_uint_eq(json_count(o.items), 1);
+	ck_assert_double_eq(fixture_member(item, "n_tokens"), 149999);
+	ck_assert_double_eq(fixture_member(item, "n_bytes"), 149999);
+	ck_assert_ptr_null(json_get(item, "partial"));
+	release(&o);
+}
+END_TEST
+
+/* Makes the embedding of one byte NaN: whatever reads it fails. */
+static void poison_embedding(const char *name, unsigned byte)
+{
+	static const float nan_row[] = {NAN};
+	uint64_t header;
+	char path[2 * PATH_MAX], *at;
+	struct buf file = BUF_INIT(1 << 24);
+	unsigned long from;
+
+	snprintf(path, sizeof path, "%s/%s", root, name);
+	fixture_read(path, "model.safetensors", &file);
+	memcpy(&header, file.data, 8);
+	at = strstr(file.data + 8, "\"model.embed_tokens.weight\"");
+	ck_assert_ptr_nonnull(at);
+	at = strstr(at, "\"data_offsets\":[");
+	ck_assert_ptr_nonnull(at);
+	from = strtoul(at + strlen("\"data_offsets\":["), NULL, 10);
+	memcpy(file.data + 8 + header + from + byte * 32 * sizeof(float), nan_row, sizeof nan_row);
+	fixture_write(path, "model.safetensors", file.data, file.len);
+	buf_release(&file);
+}
+
+START_TEST(a_unit_that_is_not_finite_fails_alone)
+{
+	struct outcome o = {0};
+
+	session_close(session);
+	session = NULL;
+	poison_embedding("tiny", 'Z');
+	model_free(model);
+	snprintf(root + strlen(root), sizeof root - strlen(root), "/tiny");
+	ck_ok(model_open(root, NULL, &model, &e), &e);
+	session = fixture_eval_session(model);
+	write_doc("a.txt", "all is well here");
+	write_doc("b.txt", "but in Zanzibar");
+	write_doc("c.txt", "nothing of that");
+	evaluate("{\"lengths\":[8]}", &o);
+	ck_assert_ptr_nonnull(o.units.text[0]);
+	ck_assert_ptr_null(o.units.text[1]);
+	ck_assert_ptr_nonnull(o.units.error[1]);
+	ck_assert_ptr_nonnull(strstr(o.units.error[1], "layer"));
+	ck_assert_ptr_nonnull(o.units.text[2]);
+	ck_assert_uint_eq(json_count(o.items), 2);
+	release(&o);
+}
+END_TEST
+
+static int stop_after_one(void *arg, uint32_t unit, const char *result, uint64_t tokens)
+{
+	(void)unit;
+	(void)result;
+	(void)tokens;
+	return ++*(int *)arg == 2;
+}
+
+static void never_fails(void *arg, uint32_t unit, const struct err *why)
+{
+	(void)arg;
+	ck_abort_msg("unit %u: %s", unit, why->msg);
+}
+
+START_TEST(a_run_stops_when_its_sink_or_the_session_says_so)
+{
+	int n = 0;
+	struct evaluation_sink sink = {.done = stop_after_one, .failed = never_fails, .arg = &n};
+	struct evaluation *ev = NULL;
+	uint32_t units[] = {0, 1, 2};
+
+	write_words("a.txt", 100, 1);
+	ck_ok(try_open("{\"lengths\":[4,8,16]}", &ev), &e);
+	ck_err(evaluation_run(ev, session, units, 3, &sink, &e), ERR_CANCELLED, "unit 1", &e);
+	ck_assert_int_eq(n, 2);
+	session_stop(session);
+	ck_assert_int_eq(evaluation_run(ev, session, units, 3, &sink, &e), ERR_CANCELLED);
+	ck_assert_int_eq(n, 2);
+	session_resume(session);
+	ck_ok(evaluation_run(ev, session, units, 1, &sink, &e), &e);
+	evaluation_free(ev);
+}
+END_TEST
+
+/* -- subsets and plans ------------------------------------------------------------------------- */
+
+static bool warns(const struct outcome *o, const char *words)
+{
+	for (const struct json *s = json_first(json_get(o->plan, "warnings")); s; s = json_next(s))
+		if (strstr(json_string(s), words))
+			return true;
+	return false;
+}
+
+START_TEST(subsets_take_the_first_long_enough_documents_and_cut_them)
+{
+	struct outcome o = {0};
+
+	write_words("a.txt", 10, 1);
+	write_words("b.txt", 100, 2);
+	write_words("c.txt", 100, 3);
+	write_words("d.txt", 100, 4);
+	evaluate("{\"lengths\":[8],\"min_doc_tokens\":50,\"max_docs\":2,\"max_tokens_per_doc\":33}", &o);
+	ck_assert_uint_eq(json_count(o.items), 2);
+	ck_assert_str_eq(json_get_string(json_first(o.items), "doc"), "b.txt");
+	ck_assert_double_eq(fixture_member(json_first(o.items), "n_tokens"), 32);
+	ck_assert(warns(&o, "1 documents with fewer than 50 tokens were left out"));
+	ck_assert_double_eq(fixture_member(json_get(o.plan, "dataset"), "n_items"), 2);
+	release(&o);
+}
+END_TEST
+
+START_TEST(short_documents_are_ragged_with_a_warning_or_skipped_and_counted)
+{
+	struct outcome o = {0};
+
+	write_words("a.txt", 10, 1);
+	write_words("b.txt", 100, 2);
+	evaluate("{\"lengths\":[8,50]}", &o);
+	ck_assert(warns(&o, "length 50: 1 of 2 documents are shorter, their only window is ragged (first: 'a.txt')"));
+	ck_assert(!warns(&o, "length 8"));
+	ck_assert_uint_eq(json_count(o.items), 4);
+	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "n_skipped", 50), "value"), 0);
+	release(&o);
+	evaluate("{\"lengths\":[8,50],\"last_window\":\"drop\"}", &o);
+	ck_assert(warns(&o, "length 50: 1 of 2 documents have no window (first: 'a.txt')"));
+	ck_assert_uint_eq(json_count(o.items), 3);
+	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "n_skipped", 50), "value"), 1);
+	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "ppl_token", 50), "n_docs"), 1);
+	for (const struct json *it = json_first(o.items), *prev = NULL; it; prev = it, it = json_next(it))
+		ck_assert_double_eq(fixture_member(it, "id"), prev ? fixture_member(prev, "id") + 1 : 0);
+	release(&o);
+}
+END_TEST
+
+START_TEST(what_has_nothing_to_score_is_refused_at_the_plan)
+{
+	struct evaluation *ev = NULL;
+
+	ck_err(try_open("{\"lengths\":[8]}", &ev), ERR_INPUT, "dataset 'data': no documents", &e);
+	write_words("a.txt", 10, 1);
+	ck_err(try_open("{\"lengths\":[50],\"last_window\":\"drop\"}", &ev), ERR_INPUT, "no document has a window", &e);
+	ck_err(try_open("{\"lengths\":[50],\"protocol\":\"prefix\"}", &ev), ERR_INPUT, "no document has 51 tokens", &e);
+	ck_err(try_open("{\"lengths\":[8],\"min_doc_tokens\":11}", &ev), ERR_INPUT, "no document has 11 tokens", &e);
+	write_doc("a.txt", "x");
+	ck_err(try_open("{\"lengths\":[8]}", &ev), ERR_INPUT, "no document has a window", &e);
+	ck_assert_ptr_null(ev);
+}
+END_TEST
+
+START_TEST(replaced_bytes_are_counted_in_a_warning)
+{
+	struct outcome o = {0};
+
+	write_doc("a.txt", "ok");
+	write_doc("b.txt", "bad \xFF\xC3 bytes");
+	evaluate("{\"lengths\":[8]}", &o);
+	ck_assert(warns(&o, "2 invalid UTF-8 sequences in 1 documents became U+FFFD (first: 'b.txt')"));
+	release(&o);
+}
+END_TEST
+
+static int stop_at_once(void *arg, uint64_t done, uint64_t total)
+{
+	(void)arg;
+	ck_assert_uint_le(done, total);
+	ck_assert_uint_eq(total, 300);
+	return done >= 200;
+}
+
+START_TEST(a_plan_can_be_stopped)
+{
+	struct evaluation_watch watch = {.tick = stop_at_once};
+	struct json *params = fixture_params("{\"lengths\":[8]}");
+	struct evaluation *ev = NULL;
+
+	write_words("a.txt", 100, 1);
+	write_words("b.txt", 100, 2);
+	write_words("c.txt", 100, 3);
+	ck_err(evaluation_open(model, task_find("pg19", &e), params, data, "data", &watch, &ev, &e), ERR_CANCELLED,
+	       "stopped", &e);
+	json_free(params);
+}
+END_TEST
+
+Suite *evaluation_suite(void);
+Suite *evaluation_suite(void)
+{
+	Suite *s = suite_create("evaluation");
+	TCase *c = tcase_create("evaluation");
+
+	tcase_add_checked_fixture(c, set_up, tear_down);
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, sums_are_those_of_the_definition_for_every_protocol);
+	tcase_add_test(c, words_follow_the_text_and_bytes_telescope_over_windows);
+	tcase_add_test(c, prefix_is_the_first_window_of_windows_to_the_bit);
+	tcase_add_test(c, the_bins_of_position_sum_to_the_longest_length);
+	tcase_add_test(c, the_key_is_the_hash_of_windows_ids_and_mask);
+	tcase_add_test(c, units_come_out_the_same_whatever_they_are_scored_with);
+	tcase_add_test(c, a_large_document_is_cut_into_units_that_fold_to_one_item);
+	tcase_add_test(c, a_unit_that_is_not_finite_fails_alone);
+	tcase_add_test(c, a_run_stops_when_its_sink_or_the_session_says_so);
+	tcase_add_test(c, subsets_take_the_first_long_enough_documents_and_cut_them);
+	tcase_add_test(c, short_documents_are_ragged_with_a_warning_or_skipped_and_counted);
+	tcase_add_test(c, what_has_nothing_to_score_is_refused_at_the_plan);
+	tcase_add_test(c, replaced_bytes_are_counted_in_a_warning);
+	tcase_add_test(c, a_plan_can_be_stopped);
+	suite_add_tcase(s, c);
+	return s;
+}
