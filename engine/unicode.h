@@ -1,7 +1,7 @@
 /* Unicode properties of every code point, and NFC.
  *
  * PCRE2 is the authority on the properties that patterns name (10.42: Unicode 14), utf8_is_space on white space,
- * utf8proc on normalisation (2.8: Unicode 14). Tables are made once a process, on first use, and are immutable
+ * utf8proc on normalisation (2.8: Unicode 15). Tables are made once a process, on first use, and are immutable
  * from then on. */
 #ifndef FATHOM_ENGINE_UNICODE_H
 #define FATHOM_ENGINE_UNICODE_H
@@ -69,8 +69,8 @@ void nfc_release(struct nfc *n); /* zero-initialise before the first use */
 
 /* Normalises s, which must be valid UTF-8. n_runs = 0: s is in NFC already (and n->text is empty).
  *
- * This is NFC as Hugging Face's `tokenizers` computes it, from tables of Unicode 9: the marks that came
- * later (99 up to Unicode 14) are left where they are and nothing moves across them. */
+ * This is NFC as Hugging Face's `tokenizers` (0.23) computes it, from tables of Unicode 9: the marks that
+ * came later are left where they are and nothing moves across them. */
 err_code nfc_apply(struct nfc *n, const char *s, size_t len, struct err *e);
 
 /* The byte of the text that byte `at` of the normal form comes from. Inside a run, where there is no such byte,

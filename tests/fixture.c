@@ -16,6 +16,15 @@ const char *fixture_shared(const char *path)
 	return access(out, R_OK) ? NULL : out;
 }
 
+const char *fixture_data(const char *path)
+{
+	static char out[PATH_MAX];
+	const char *root = getenv("FATHOM_DATA");
+
+	snprintf(out, sizeof out, "%s/%s", root ? root : "build/data", path);
+	return access(out, R_OK) ? NULL : out;
+}
+
 void fixture_skip(const char *test, const char *why)
 {
 	fprintf(stderr, "SKIP %s: %s\n", test, why);

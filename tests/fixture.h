@@ -25,6 +25,9 @@
  * NULL when it is not there: the caller says so with fixture_skip and returns. Static storage. */
 const char *fixture_shared(const char *path);
 
+/* As fixture_shared, below the unpacked data folder (FATHOM_DATA, else build/data). Static storage of its own. */
+const char *fixture_data(const char *path);
+
 /* Prints "SKIP <test>: <why>" on stderr. */
 void fixture_skip(const char *test, const char *why);
 
