@@ -18,7 +18,7 @@ static err_code add_model(struct client_table *t, const struct json *m, struct e
 
 	if (json_get_number(m, "n_params", &n))
 		snprintf(params, sizeof params, n >= 1e9 ? "%.2fB" : "%.1fM", n >= 1e9 ? n / 1e9 : n / 1e6);
-	if (json_get_number(m, "context", &n))
+	if (json_get_number(m, "n_ctx", &n))
 		snprintf(context, sizeof context, "%.0f", n);
 	if (json_get_number(position, "factor", &factor) && factor > 1)
 		snprintf(scheme, sizeof scheme, "%.20s x%.4g", json_get_string(position, "type"), factor);

@@ -15,7 +15,7 @@
 
 static const struct option_spec specs[] = {
     {"--listen", "ADDR:PORT", "FATHOM_LISTEN", "127.0.0.1:8080", "where to answer; port 0 picks a free one", 0, NULL},
-    {"--data", "DIR", "FATHOM_DATA", NULL,
+    {"--data", "DIR", "FATHOM_DATA_DIR", NULL,
      "where jobs and results are kept (default $XDG_DATA_HOME/fathom or ~/.local/share/fathom)", 0, NULL},
     {"--models", "DIR", "FATHOM_MODELS", NULL, "a folder of checkpoints; earlier ones win", 1, NULL},
     {"--datasets", "DIR", "FATHOM_DATASETS", NULL, "a folder of datasets; earlier ones win", 1, NULL},

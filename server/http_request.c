@@ -287,11 +287,16 @@ static bool take_body(struct http_request *r, const char *data, size_t len)
 	return r->reply_bytes <= MAX_DISCARD;
 }
 
-static bool announces_too_much(const struct http_request *r)
+/* A body that is announced as too large is still read before it is refused, so that the client is not cut off in the middle of
+ * sending and sees why; unless it asked first, or would go on for long. */
+static bool refuse_unread(struct http_request *r)
 {
 	const char *s = http_header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
+	unsigned long long len = s ? strtoull(s, NULL, 10) : 0;
 
-	return s && strtoull(s, NULL, 10) > HTTP_MAX_BODY;
+	if (len > HTTP_MAX_BODY)
+		r->body_too_large = true;
+	return len > MAX_DISCARD || (r->body_too_large && http_header(r, MHD_HTTP_HEADER_EXPECT));
 }
 
 static enum MHD_Result run_handler(struct http_request *r)
@@ -313,10 +318,7 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
 		*con_cls = r = request_new(arg, c, url, method);
 		if (!r)
 			return MHD_NO;
-		if (!announces_too_much(r))
-			return MHD_YES;
-		r->body_too_large = true;
-		return run_handler(r);
+		return refuse_unread(r) ? run_handler(r) : MHD_YES;
 	}
 	if (*len) {
 		if (!take_body(r, data, *len))

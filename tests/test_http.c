@@ -307,17 +307,23 @@ START_TEST(a_body_is_taken_up_to_its_limit)
 	ck_assert_int_eq(read_reply(fd, reply, sizeof reply), 200);
 	ck_assert_ptr_nonnull(strstr(reply, "body=1048576:xxx"));
 
-	/* announced: refused before it is sent */
-	snprintf(head, sizeof head, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n", len + 1);
+	/* announced: refused before it is sent when the client asks, or when it is huge */
+	snprintf(head, sizeof head, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: %zu\r\n\r\n",
+	         len + 1);
 	ck_assert_int_eq(ask(head), 413);
+	ck_assert_int_eq(ask("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999\r\n\r\n"), 413);
 	ck_assert_int_eq(ask("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999\r\n\r\n"), 413);
 
-	/* not announced: refused when it has come */
+	/* refused when it has come, announced or not */
 	close(fd);
 	fd = dial();
-	snprintf(head, sizeof head, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n", len + 1);
 	big[len] = 'x';
 	big[len + 1] = '\0';
+	snprintf(head, sizeof head, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n", len + 1);
+	send_text(fd, head);
+	send_text(fd, big);
+	ck_assert_int_eq(read_reply(fd, reply, sizeof reply), 413);
+	snprintf(head, sizeof head, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n", len + 1);
 	send_text(fd, head);
 	send_text(fd, big);
 	send_text(fd, "\r\n0\r\n\r\n");

@@ -1,0 +1,577 @@
+"""The REST API of the real program: a job's whole path, refusals, waits, limits, the page's files, stopping."""
+
+import json
+import math
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import unittest
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+
+from serving import FATHOM, MODELS, Server, ServerTest, write_book
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class JobPath(ServerTest):
+    """From POST to every form of the result."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.posted = cls.server.ask("POST", "/api/v1/jobs", {
+            "model": "rope-demo", "task": "pg19", "dataset": "books", "params": {"lengths": [64, 128, 512]},
+            "name": "first", "tags": {"suite": "e2e", "a": "1"}, "priority": 3})
+        cls.id = cls.posted.json()["id"]
+        cls.done = cls.server.wait(cls.id)
+        cls.path = f"/api/v1/jobs/{cls.id}"
+
+    def test_the_post_is_accepted_with_effective_values(self):
+        job = self.posted.json()
+        self.assertEqual(self.posted.status, 202)
+        self.assertEqual(self.posted.headers["Location"], self.path)
+        self.assertIn(job["state"], ("queued", "running"))
+        self.assertEqual(job["params"]["lengths"], [64, 128, 512])
+        self.assertEqual(job["params"]["protocol"], "windows")
+        self.assertEqual(job["engine"], {"device": "auto", "dtype": "auto", "position": None})
+        self.assertEqual((job["name"], job["tags"], job["priority"]), ("first", {"suite": "e2e", "a": "1"}, 3))
+        self.assertRegex(job["created_at"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+
+    def test_the_job_ends_with_a_result(self):
+        job = self.done
+        self.assertEqual(job["state"], "succeeded", job)
+        self.assertEqual(job["progress"]["done"], job["progress"]["total"])
+        self.assertLessEqual(job["created_at"], job["started_at"])
+        self.assertLessEqual(job["started_at"], job["finished_at"])
+        self.assertTrue(job["plan"]["model"]["fingerprint"].startswith("sha256:"))
+        self.assertNotIn("partial", job)
+        curve = {m["length"]: m["value"] for m in job["result"]["metrics"] if m["name"] == "ppl_token"}
+        self.assertEqual(sorted(curve), [64, 128, 512])
+
+    def test_result_json_is_the_jobs_result_and_has_a_version(self):
+        reply = self.server.get(self.path + "/result.json")
+        self.assertEqual(reply.headers["Content-Type"], "application/json")
+        self.assertEqual(reply.json(), self.done["result"])
+        self.assertEqual(self.server.get(self.path + "/result").json(), self.done["result"])
+        again = self.server.get(self.path + "/result.json", If_None_Match=reply.headers["ETag"])
+        self.assertEqual((again.status, again.body), (304, b""))
+
+    def test_items_add_up_to_the_metrics(self):
+        reply = self.server.get(self.path + "/items")
+        self.assertEqual(reply.headers["Content-Type"], "application/x-ndjson")
+        items = [json.loads(line) for line in reply.body.splitlines()]
+        self.assertEqual(len(items), 6)
+        for m in self.done["result"]["metrics"]:
+            if m["name"] != "ppl_token":
+                continue
+            of = [i for i in items if i["length"] == m["length"]]
+            ppl = math.exp(sum(i["nll"] for i in of) / sum(i["n_tokens"] for i in of))
+            self.assertAlmostEqual(ppl, m["value"], delta=1e-9 * ppl)
+
+    def test_csv_and_markdown(self):
+        csv = self.server.get(self.path + "/result.csv")
+        self.assertTrue(csv.headers["Content-Type"].startswith("text/csv"))
+        rows = [line.split(",") for line in csv.body.decode().splitlines()]
+        head = rows[0]
+        values = [r for r in rows if r[head.index("metric")] == "ppl_token" and r[head.index("length")] == "128"]
+        want = [m["value"] for m in self.done["result"]["metrics"] if m["name"] == "ppl_token" and m["length"] == 128]
+        self.assertEqual([float(v[head.index("value")]) for v in values], want)
+        markdown = self.server.get(self.path + "/result.md")
+        self.assertTrue(markdown.headers["Content-Type"].startswith("text/markdown"))
+        self.assertIn("rope-demo", markdown.body.decode())
+
+    def test_curve_svg_has_a_point_a_length_and_a_legend(self):
+        reply = self.server.get(self.path + "/curve.svg")
+        self.assertEqual(reply.headers["Content-Type"], "image/svg+xml")
+        root = ElementTree.fromstring(reply.body)
+        self.assertEqual(root.tag, SVG + "svg")
+        series = [g for g in root.iter(SVG + "g") if "data-series" in g.attrib]
+        self.assertEqual(len(series), 1)
+        marks = [c for c in series[0] if c.get("class") == "mark"]
+        self.assertEqual([int(m.find(SVG + "title").text.split()[0]) for m in marks], [64, 128, 512])
+        legend = [t.text for t in root.iter(SVG + "text") if t.get("class") == "key"]
+        self.assertEqual(legend, ["rope-demo · RoPE · windows"])
+
+    def test_curves_of_several_jobs_share_a_chart(self):
+        other = self.server.submit(model="pope-demo")["id"]
+        self.server.wait(other)
+        for path in (f"{self.path}/curve.svg?with={other}&metric=bits_per_byte",
+                     f"/api/v1/curve.svg?jobs={self.id},{other}&metric=bits_per_byte"):
+            reply = self.server.get(path)
+            self.assertEqual(reply.status, 200, reply.body)
+            root = ElementTree.fromstring(reply.body)
+            legend = [t.text for t in root.iter(SVG + "text") if t.get("class") == "key"]
+            self.assertEqual(legend, ["rope-demo · RoPE · windows", "pope-demo · PoPE · windows"])
+        for query, parameter in (("jobs=", "jobs"), ("jobs=1,x", "jobs"), ("jobs=1,1", "jobs"), ("jobs=1,", "jobs"),
+                                 (f"jobs={self.id}&metric=acc", "metric"), ("", "jobs")):
+            reply = self.server.get("/api/v1/curve.svg?" + query)
+            self.assertEqual((reply.status, reply.json()["parameter"]), (422, parameter), query)
+
+    def test_a_version_of_a_job_is_not_sent_again(self):
+        tag = self.server.get(self.path).headers["ETag"]
+        self.assertEqual(self.server.get(self.path, If_None_Match=tag).status, 304)
+
+    def test_head_is_get_without_a_body(self):
+        head = self.server.ask("HEAD", self.path + "/result.json")
+        get = self.server.get(self.path + "/result.json")
+        self.assertEqual(head.body, b"")
+        self.assertEqual(head.headers["Content-Length"], get.headers["Content-Length"])
+
+    def test_a_finished_job_cannot_be_cancelled(self):
+        reply = self.server.ask("POST", self.path + "/cancel")
+        self.assertEqual(reply.status, 409)
+        self.assertEqual(reply.headers["Content-Type"], "application/problem+json")
+
+
+class Refusals(ServerTest):
+    """Every bad input has its status and points at its cause; nothing becomes a job."""
+
+    GOOD = {"model": "rope-demo", "task": "pg19", "dataset": "books"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.server.datasets / "empty").mkdir()
+        (cls.server.datasets / "nothing.txt").write_text("")
+        (cls.server.datasets / "other").mkdir()
+        (cls.server.datasets / "other" / "readme.md").write_text("no text here")
+
+    def tearDown(self):
+        self.assertEqual(self.server.get("/api/v1/jobs").json(), {"data": [], "next": None})
+        self.assertEqual(self.server.get("/healthz").json()["status"], "ok")
+
+    def refuse(self, body, pointer, status=422):
+        reply = self.server.ask("POST", "/api/v1/jobs", body)
+        problem = reply.json()
+        self.assertEqual(reply.status, status, (body, problem))
+        self.assertEqual(reply.headers["Content-Type"], "application/problem+json")
+        self.assertEqual(problem["status"], status)
+        self.assertEqual(problem.get("pointer"), pointer, (body, problem))
+        self.assertTrue(problem["title"] and problem["detail"] and problem["type"])
+        return problem["detail"]
+
+    def test_members(self):
+        table = [
+            ({"model": "nope"}, "/model"), ({"model": "../demo"}, "/model"), ({"model": "/etc"}, "/model"),
+            ({"model": 3}, "/model"), ({"model": ""}, "/model"), ({"model": None}, "/model"),
+            ({"task": "nope"}, "/task"), ({"task": ["pg19"]}, "/task"),
+            ({"dataset": "nope"}, "/dataset"), ({"dataset": "empty"}, "/dataset"),
+            ({"dataset": "nothing.txt"}, "/dataset"), ({"dataset": "other"}, "/dataset"),
+            ({"dataset": "../models/rope-demo"}, "/dataset"),
+            ({"params": []}, "/params"), ({"params": {"nope": 1}}, "/params/nope"),
+            ({"engine": 1}, "/engine"), ({"engine": {"device": "tpu"}}, "/engine/device"),
+            ({"engine": {"device": "cuda:x"}}, "/engine/device"), ({"engine": {"dtype": "f64"}}, "/engine/dtype"),
+            ({"engine": {"a/b~": 1}}, "/engine/a~1b~0"), ({"engine": {"position": "yarn"}}, "/engine/position"),
+            ({"engine": {"position": {"factor": 2}}}, "/engine/position/type"),
+            ({"name": ""}, "/name"), ({"name": "x" * 201}, "/name"), ({"name": "a\nb"}, "/name"),
+            ({"tags": {"a": 1}}, "/tags/a"), ({"tags": {"": "x"}}, "/tags/"), ({"tags": {"a=b": "x"}}, "/tags/a=b"),
+            ({"tags": {str(i): "" for i in range(33)}}, "/tags"),
+            ({"priority": 1.5}, "/priority"), ({"priority": 101}, "/priority"), ({"priority": "1"}, "/priority"),
+            ({"nope": 1}, "/nope"), ({"Model": "x"}, "/Model"),
+        ]
+        for change, pointer in table:
+            with self.subTest(change=change):
+                self.refuse({**self.GOOD, **change}, pointer)
+
+    def test_what_must_be_there(self):
+        for name in self.GOOD:
+            self.refuse({k: v for k, v in self.GOOD.items() if k != name}, "/" + name)
+        self.assertIn("rope-demo", self.refuse({**self.GOOD, "model": "rope-demo "}, "/model"))
+
+    def test_lengths(self):
+        for lengths in ([], [0], [-1], [10**9], [256, 128], [128, 128], [1.5], ["64"], 64, [None]):
+            with self.subTest(lengths=lengths):
+                reply = self.server.ask("POST", "/api/v1/jobs", {**self.GOOD, "params": {"lengths": lengths}})
+                self.assertEqual(reply.status, 422)
+                self.assertRegex(reply.json()["pointer"], r"^/params/lengths(/\d)?$")
+
+    def test_other_parameters(self):
+        for params, pointer in (({"protocol": "nope"}, "/params/protocol"), ({"stride": 0, "protocol": "sliding"}, "/params/stride"),
+                                ({"max_docs": 0}, "/params/max_docs"), ({"bos": True}, "/params/bos")):
+            with self.subTest(params=params):
+                self.refuse({**self.GOOD, "params": params}, pointer)
+
+    def test_bodies_that_are_no_json_object(self):
+        post = lambda body, **h: self.server.ask("POST", "/api/v1/jobs", body, h)
+        for body in ("", "{", '{"model":}', "nul", '{"a":1}x', '{"a":"\\u0000"}', b'{"a":"\xff"}', '{"a":1,"a":2}'):
+            reply = post(body)
+            self.assertEqual(reply.status, 400, body)
+            self.assertIn("JSON", reply.json()["detail"])
+        self.assertIn("byte 9", post('{"model":}').json()["detail"])
+        self.assertEqual(post("[]").status, 422)
+        self.assertEqual(post("null").status, 422)
+
+    def test_types_and_sizes(self):
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx"):
+            reply = self.server.ask("POST", "/api/v1/jobs", "{}", {"Content-Type": kind})
+            self.assertEqual(reply.status, 415, kind)
+        reply = self.server.ask("POST", "/api/v1/jobs", "{}", {"Content-Type": "application/json; charset=utf-8"})
+        self.assertEqual(reply.status, 422)
+        reply = self.server.ask("POST", "/api/v1/jobs", b" " * (1 << 20) + b"{")
+        self.assertEqual(reply.status, 413)
+        self.assertEqual(reply.headers["Content-Type"], "application/problem+json")
+
+    def test_paths_and_methods(self):
+        for path in ("/nope", "/api/v1", "/api/v1/jobs/1", "/api/v1/jobs/0", "/api/v1/jobs/x", "/api/v1/jobs/1/nope",
+                     "/api/v1/jobs/99999999999999999999", "/api/v1/models/nope", "/api/v1/tasks/nope", "/api/v1/jobs/",
+                     "/../server/main.c", "/%2e%2e/Makefile", "/web/index.html", "/api/v1/models/..%2f..%2fetc"):
+            reply = self.server.get(path)
+            self.assertEqual((reply.status, reply.json()["status"]), (404, 404), path)
+        self.assertEqual(self.server.get("/%zz").status, 400)
+        for method, path, allow in (("PUT", "/api/v1/jobs", "POST, HEAD, GET, OPTIONS"), ("POST", "/healthz", "HEAD, GET, OPTIONS"),
+                                    ("GET", "/api/v1/jobs/1/cancel", "POST, OPTIONS"), ("BREW", "/api/v1/tasks", "HEAD, GET, OPTIONS"),
+                                    ("POST", "/", "HEAD, GET, OPTIONS")):
+            reply = self.server.ask(method, path)
+            self.assertEqual((reply.status, reply.headers["Allow"]), (405, allow), path)
+        reply = self.server.ask("OPTIONS", "/api/v1/jobs")
+        self.assertEqual((reply.status, reply.headers["Allow"]), (204, "POST, HEAD, GET, OPTIONS"))
+
+    def test_queries(self):
+        for query, parameter in (("state=done", "state"), ("limit=0", "limit"), ("limit=501", "limit"), ("limit=x", "limit"),
+                                 ("after=-1", "after"), ("sate=running", "sate")):
+            reply = self.server.get("/api/v1/jobs?" + query)
+            self.assertEqual((reply.status, reply.json()["parameter"]), (422, parameter), query)
+        self.assertEqual(self.server.get("/api/v1/jobs?limit=1&limit=2").status, 400)
+        for wait in ("-1", "61", "x", "1.5"):
+            self.assertEqual(self.server.get("/api/v1/jobs/1?wait=" + wait).status, 422, wait)
+
+    def test_pages_of_other_sites_cannot_write_or_read(self):
+        host = f"127.0.0.1:{self.server.port}"
+        for origin in ("http://evil.example", "null", f"http://evil.example:{self.server.port}", "http://" + host + "0"):
+            reply = self.server.ask("POST", "/api/v1/jobs", {}, {"Origin": origin})
+            self.assertEqual(reply.status, 403, origin)
+        self.assertEqual(self.server.ask("POST", "/api/v1/jobs", {}, {"Origin": "http://" + host}).status, 422)
+        for name in ("evil.example", f"evil.example:{self.server.port}", "localhost.evil.example", "127.0.0.1.evil.example"):
+            self.assertEqual(self.server.get("/api/v1/jobs", Host=name).status, 403, name)
+        for name in ("localhost", f"localhost:{self.server.port}", "[::1]:80", "127.0.0.1", "x.localhost:1"):
+            self.assertEqual(self.server.get("/api/v1/jobs", Host=name).status, 200, name)
+
+
+class Catalog(ServerTest):
+    """Models, tasks, datasets, workers, health, and the page's files."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        shutil.copytree(MODELS / "rope-demo", cls.server.models / "group" / "rope b")
+        (cls.server.models / "broken").mkdir()
+        (cls.server.models / "broken" / "config.json").write_text("{}")
+
+    def test_models_are_listed_with_their_configuration(self):
+        models = {m["name"]: m for m in self.server.get("/api/v1/models").json()["data"]}
+        self.assertEqual(sorted(models), ["broken", "group/rope b", "pope-demo", "rope-demo", "yarn-demo"])
+        self.assertEqual(models["yarn-demo"]["position"]["type"], "yarn")
+        self.assertGreater(models["rope-demo"]["n_params"], 2_000_000)
+        self.assertIn("broken", models["broken"]["error"]["message"])
+        self.assertNotIn(str(self.server.models), json.dumps(models["rope-demo"]))
+
+    def test_a_model_is_described_by_its_encoded_name(self):
+        for path in ("group%2Frope%20b", "group/rope%20b"):
+            model = self.server.get("/api/v1/models/" + path).json()
+            self.assertEqual((model["name"], model["n_layer"]), ("group/rope b", 3))
+        reply = self.server.get("/api/v1/models/broken")
+        self.assertEqual(reply.status, 422, reply.body)
+        self.assertEqual(self.server.get("/api/v1/models/nope").status, 404)
+
+    def test_tasks(self):
+        tasks = self.server.get("/api/v1/tasks").json()["data"]
+        self.assertIn("pg19", [t["name"] for t in tasks])
+        self.assertEqual(self.server.get("/api/v1/tasks/pg19").json(), tasks[[t["name"] for t in tasks].index("pg19")])
+
+    def test_datasets(self):
+        books = [d for d in self.server.get("/api/v1/datasets").json()["data"] if d["name"] == "books"][0]
+        size = sum(p.stat().st_size for p in (self.server.datasets / "books").iterdir())
+        self.assertEqual(books, {"name": "books", "kind": "directory", "format": "txt", "files": 2, "bytes": size})
+
+    def test_workers(self):
+        for _ in range(100):
+            worker = self.server.get("/api/v1/workers").json()["data"][0]
+            if worker["state"] == "idle":
+                break
+            time.sleep(0.1)
+        self.assertEqual(worker["device"], "cpu")
+
+    def test_health(self):
+        reply = self.server.get("/healthz")
+        self.assertEqual((reply.status, reply.json()["status"]), (200, "ok"))
+        self.assertRegex(reply.json()["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_the_page_is_served_with_versions_and_a_policy(self):
+        page = self.server.get("/")
+        self.assertTrue(page.headers["Content-Type"].startswith("text/html"))
+        self.assertIn("default-src 'self'", page.headers["Content-Security-Policy"])
+        self.assertEqual(page.headers["X-Content-Type-Options"], "nosniff")
+        self.assertEqual(page.headers["Cache-Control"], "no-cache")
+        self.assertEqual(self.server.get("/", If_None_Match=page.headers["ETag"]).status, 304)
+        for path, kind in (("/main.js", "text/javascript"), ("/chart.js", "text/javascript"), ("/style.css", "text/css"),
+                           ("/favicon.svg", "image/svg+xml"), ("/index.html", "text/html")):
+            reply = self.server.get(path)
+            self.assertTrue(reply.status == 200 and reply.headers["Content-Type"].startswith(kind), path)
+
+
+class Lifecycle(ServerTest):
+    """Cancel, delete, restart, idempotency, lists, long polls, faults."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        write_book(cls.server.datasets / "long" / "a.txt", 1_500_000, 3)
+        write_book(cls.server.datasets / "short" / "a.txt", 300, 4)
+
+    def long_job(self, **members):
+        return self.server.submit(dataset="long", params={"lengths": [64, 128, 256, 512, 1024]}, **members)["id"]
+
+    def test_cancel_while_running_then_restart_and_delete(self):
+        job = self.long_job()
+        path = f"/api/v1/jobs/{job}"
+        self.server.wait(job, until=("running",))
+        self.assertEqual(self.server.ask("DELETE", path).status, 409)
+        self.assertEqual(self.server.get(path + "/result.json").status, 409)
+        self.assertEqual(self.server.get(path + "/items").status, 409)
+        self.assertEqual(self.server.get(path + "/curve.svg").status, 409)
+        reply = self.server.ask("POST", path + "/cancel")
+        self.assertEqual(reply.status, 202)
+        self.assertIn(reply.json()["state"], ("cancelling", "cancelled"))
+        self.assertEqual(self.server.wait(job)["state"], "cancelled")
+        self.assertEqual(self.server.ask("POST", path + "/cancel").status, 409)
+        self.assertEqual(self.server.get(path + "/items").status, 200)
+        self.assertEqual(self.server.ask("POST", path + "/restart").status, 202)
+        self.server.wait(job, until=("running",))
+        self.server.ask("POST", path + "/cancel")
+        self.server.wait(job)
+        self.assertEqual(self.server.ask("DELETE", path).status, 204)
+        for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/items")):
+            self.assertEqual(self.server.ask(method, path + rest).status, 404)
+
+    def test_progress_moves_while_a_job_runs(self):
+        job = self.long_job()
+        self.server.wait(job, until=("running",))
+        seen = set()
+        for _ in range(100):
+            progress = self.server.job(job)["progress"]
+            seen.add(progress["done"])
+            if len(seen) >= 4:
+                break
+            time.sleep(0.1)
+        self.server.ask("POST", f"/api/v1/jobs/{job}/cancel")
+        self.assertGreaterEqual(len(seen), 4)
+        self.assertGreater(progress["total"], progress["done"])
+        self.assertGreater(progress["eta_s"], 0)
+        self.server.wait(job)
+
+    def test_a_key_makes_a_post_safe_to_repeat(self):
+        body = {"model": "rope-demo", "task": "pg19", "dataset": "books", "params": {"lengths": [64]}}
+        post = lambda b, key: self.server.ask("POST", "/api/v1/jobs", b, {"Idempotency-Key": key})
+        with ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(lambda _: post(body, "k-1"), range(8)))
+        self.assertEqual({r.status for r in replies}, {202})
+        self.assertEqual(len({r.json()["id"] for r in replies}), 1)
+        # the same request spelled otherwise: members in another order, a default written out
+        same = {"params": {"protocol": "windows", "lengths": [64]}, "dataset": "books", "task": "pg19", "model": "rope-demo",
+                "priority": 0}
+        self.assertEqual(post(same, "k-1").json()["id"], replies[0].json()["id"])
+        other = post({**body, "model": "pope-demo"}, "k-1")
+        self.assertEqual((other.status, other.headers["Content-Type"]), (422, "application/problem+json"))
+        self.assertNotEqual(post(body, "k-2").json()["id"], replies[0].json()["id"])
+        for key in ("a b", "x" * 201):
+            self.assertEqual(post(body, key).status, 400)
+
+    def test_lists_filter_and_page(self):
+        ids = [self.server.submit(model=m, tags={"list": m[0], "n": str(i)})["id"]
+               for i, m in enumerate(("rope-demo", "pope-demo", "rope-demo", "yarn-demo"))]
+        listed = lambda query: [j["id"] for j in self.server.get("/api/v1/jobs?" + query).json()["data"]]
+        self.assertEqual(listed("tag=list"), ids[::-1])
+        self.assertEqual(listed("tag=list%3Dr"), [ids[2], ids[0]])
+        self.assertEqual(listed("tag=list&model=yarn-demo"), [ids[3]])
+        self.assertEqual(listed("tag=list&task=nope"), [])
+        first = self.server.get("/api/v1/jobs?tag=list&limit=3").json()
+        self.assertEqual(([j["id"] for j in first["data"]], first["next"]), (ids[:0:-1], ids[1]))
+        last = self.server.get(f"/api/v1/jobs?tag=list&limit=3&after={first['next']}").json()
+        self.assertEqual(([j["id"] for j in last["data"]], last["next"]), ([ids[0]], None))
+        for job in ids:
+            self.server.wait(job)
+        self.assertEqual(listed("tag=list&state=succeeded"), ids[::-1])
+        self.assertNotIn("result", self.server.get("/api/v1/jobs?tag=list").json()["data"][0])
+
+    def test_a_wait_ends_with_the_job_or_with_its_time(self):
+        blocker = self.long_job(priority=10)
+        job = self.server.submit()["id"]
+        self.server.wait(blocker, until=("running",))
+        begun = time.monotonic()
+        self.assertEqual(self.server.get(f"/api/v1/jobs/{job}?wait=1").json()["state"], "queued")
+        self.assertGreaterEqual(time.monotonic() - begun, 0.9)
+        with ThreadPoolExecutor(10) as pool:
+            waits = [pool.submit(self.server.get, f"/api/v1/jobs/{job}?wait=60") for _ in range(10)]
+            time.sleep(0.3)
+            begun = time.monotonic()
+            self.server.ask("POST", f"/api/v1/jobs/{job}/cancel")
+            self.assertEqual({w.result().json()["state"] for w in waits}, {"cancelled"})
+            self.assertLess(time.monotonic() - begun, 5)
+        # with a version: any change ends it
+        begun = time.monotonic()
+        tag = self.server.get(f"/api/v1/jobs/{blocker}").headers["ETag"]
+        reply = self.server.get(f"/api/v1/jobs/{blocker}?wait=60", If_None_Match=tag)
+        self.assertEqual((reply.status, reply.json()["state"]), (200, "running"))
+        self.assertLess(time.monotonic() - begun, 30)
+        self.server.ask("POST", f"/api/v1/jobs/{blocker}/cancel")
+        self.server.wait(blocker)
+
+    def test_clients_that_leave_free_their_places(self):
+        blocker = self.long_job(priority=10)
+        for _ in range(300):
+            with socket.create_connection(("127.0.0.1", self.server.port)) as s:
+                s.sendall(f"GET /api/v1/jobs/{blocker}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        for _ in range(120):
+            reply = self.server.get(f"/api/v1/jobs/{blocker}?wait=1")
+            if reply.status == 200:
+                break
+            self.assertEqual((reply.status, reply.headers["Retry-After"]), (503, "2"))
+            time.sleep(0.1)
+        self.assertEqual(reply.status, 200)
+        self.server.ask("POST", f"/api/v1/jobs/{blocker}/cancel")
+        self.server.wait(blocker)
+
+    def test_a_lying_checkpoint_fails_its_job_and_not_the_server(self):
+        broken = self.server.models / "truncated"
+        shutil.copytree(MODELS / "rope-demo", broken)
+        weights = broken / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
+        job = self.server.wait(self.server.submit(model="truncated")["id"])
+        self.assertEqual(job["state"], "failed")
+        self.assertIn("truncated", job["error"]["message"])
+        self.assertEqual(self.server.wait(self.server.submit()["id"])["state"], "succeeded")
+
+    def test_a_book_shorter_than_the_length(self):
+        job = self.server.wait(self.server.submit(dataset="short", params={"lengths": [64, 2048]})["id"])
+        self.assertEqual(job["state"], "succeeded", job["error"])
+        job = self.server.wait(self.server.submit(dataset="short", params={"lengths": [2048], "last_window": "drop"})["id"])
+        self.assertEqual(job["state"], "failed")
+        self.assertEqual(self.server.get(f"/api/v1/jobs/{job['id']}/result.json").status, 409)
+
+
+class Clients(ServerTest):
+    """The command line against a server."""
+
+    SUBMIT = ("submit", "--model", "rope-demo", "--task", "pg19", "--data", "books", "--set", "lengths=64,128")
+
+    def test_submit_and_wait_print_results_alone_on_stdout(self):
+        done = self.server.run(*self.SUBMIT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^\d+\n$")
+        job = done.stdout.strip()
+        table = self.server.run("wait", job)
+        self.assertEqual((table.returncode, table.stderr), (0, ""))
+        self.assertIn("ppl_token", table.stdout)
+        result = self.server.run("wait", job, "--format=json")
+        self.assertEqual(json.loads(result.stdout), self.server.job(job)["result"])
+        self.assertEqual(self.server.run("wait", job, "--format=csv").stdout.splitlines(),
+                         self.server.get(f"/api/v1/jobs/{job}/result.csv").body.decode().splitlines())
+        both = self.server.run(*self.SUBMIT, "--wait", "--format", "markdown", "--tag", "cli=yes", "--name", "by hand")
+        self.assertEqual(both.returncode, 0, both.stderr)
+        self.assertIn("| length |", both.stdout)
+
+    def test_cancelled_and_failed_jobs_exit_with_one(self):
+        write_book(self.server.datasets / "long" / "a.txt", 1_500_000, 3)
+        job = self.server.submit(dataset="long")["id"]
+        cancelled = self.server.run("cancel", str(job))
+        self.assertEqual(cancelled.returncode, 0, cancelled.stderr)
+        self.assertRegex(cancelled.stdout, rf"^job {job} is cancell(ing|ed)\n$")
+        waited = self.server.run("wait", str(job))
+        self.assertEqual((waited.returncode, waited.stdout), (1, ""))
+        self.assertIn(f"job {job} cancelled", waited.stderr)
+
+    def test_refusals_exit_with_two_and_say_the_servers_words(self):
+        for arguments, words in ((("submit",), "--model is needed"),
+                                 (self.SUBMIT[:-1] + ("lengths=128,64",), "/params/lengths"),
+                                 (self.SUBMIT[:-1] + ("nope=1",), "nope"),
+                                 (("submit", "--model", "no", "--task", "pg19", "--data", "books"), "no model 'no'"),
+                                 (("wait", "99999"), "no job 99999"), (("wait", "x"), "number"), (("wait",), "number"),
+                                 (("cancel", "99999"), "no job 99999"), (("jobs", "--state", "x"), "state"),
+                                 (("jobs", "--server", "http://127.0.0.1:1"), "no server answers"),
+                                 (("jobs", "--server", "ftp://x"), "http://"), (("nope",), "unknown command 'nope'"),
+                                 (("wait", "1", "--format", "xml"), "none of table")):
+            with self.subTest(arguments=arguments):
+                done = self.server.run(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn(words, done.stderr)
+
+    def test_lists(self):
+        self.server.wait(self.server.submit(name="naïve", tags={"lists": "1"})["id"])
+        jobs = self.server.run("jobs", "--tag", "lists=1")
+        self.assertEqual(len(jobs.stdout.splitlines()), 2)
+        self.assertIn("naïve", jobs.stdout)
+        self.assertEqual(len(json.loads(self.server.run("jobs", "--json").stdout)["data"]),
+                         len(self.server.run("jobs").stdout.splitlines()) - 1)
+        self.assertIn("yarn x4", self.server.run("models").stdout)
+        self.assertEqual(json.loads(self.server.run("models", "rope-demo").stdout)["n_layer"], 3)
+        self.assertIn("pg19", self.server.run("tasks").stdout)
+        self.assertEqual(json.loads(self.server.run("tasks", "pg19").stdout)["name"], "pg19")
+
+    def test_every_command_has_help(self):
+        for command in ("serve", "run", "worker", "tokenize", "submit", "wait", "jobs", "cancel", "models", "tasks"):
+            done = self.server.run(command, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+            self.assertIn("usage: fathom " + command, done.stdout)
+        self.assertIn("serve", self.server.run("--help").stdout)
+        self.assertRegex(self.server.run("--version").stdout, r"^fathom \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.server.run("--help", stdin=subprocess.DEVNULL).returncode, 0)
+
+
+class Stopping(unittest.TestCase):
+    """Starting and stopping: signals, waits under way, and what cannot be."""
+
+    def test_a_signal_answers_waits_and_ends_with_zero(self):
+        for how in (signal.SIGTERM, signal.SIGINT):
+            server = Server()
+            write_book(server.datasets / "long" / "a.txt", 1_500_000, 3)
+            job = server.submit(dataset="long")["id"]
+            server.wait(job, until=("running",))
+            replies = []
+            waits = [threading.Thread(target=lambda: replies.append(server.get(f"/api/v1/jobs/{job}?wait=60").status))
+                     for _ in range(5)]
+            for w in waits:
+                w.start()
+            time.sleep(0.5)
+            begun = time.monotonic()
+            status, log = server.close()
+            for w in waits:
+                w.join(10)
+            self.assertEqual(status, 0, log)
+            self.assertEqual(replies, [200] * 5)
+            self.assertLess(time.monotonic() - begun, 15)
+
+    def test_what_cannot_be_served_is_refused_by_name(self):
+        server = Server()
+        try:
+            listen = f"127.0.0.1:{server.port}"
+            table = [(("--listen", listen), listen), (("--listen", "nonsense"), "nonsense"),
+                     (("--listen", "127.0.0.1:0", "--models", "/nowhere"), "/nowhere"),
+                     (("--listen", "127.0.0.1:0", "--datasets", FATHOM), "not a folder"),
+                     (("--listen", "127.0.0.1:0"), str(server.data)), (("--listen", "127.0.0.1:0", "extra"), "extra"),
+                     (("--listen", "127.0.0.1:0", "--data", "/proc/nope"), None)]
+            for more, words in table:
+                done = subprocess.run(server.command(*more), capture_output=True, text=True, timeout=30)
+                self.assertEqual(done.returncode, 2, (more, done.stderr))
+                self.assertTrue(done.stderr.startswith("fathom serve: "), done.stderr)
+                self.assertIn(words or "given twice", done.stderr)
+        finally:
+            server.close()
+
+    def test_jobs_outlive_the_server(self):
+        server = Server()
+        write_book(server.datasets / "books" / "a.txt", 6000, 1)
+        job = server.submit()["id"]
+        done = server.wait(job)
+        server.stop()
+        server.start()
+        self.assertEqual(server.job(job), done)
+        status, log = server.close()
+        self.assertEqual(status, 0, log)
+
+
+if __name__ == "__main__":
+    unittest.main()
