@@ -12,6 +12,7 @@
 
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)
 #define NAME_MAX_BYTES   256 /* of a tensor that we look for */
+#define MAP_MAX          10000
 #define LAYER_PREFIX     "model.layers."
 
 /* -- which tensors ----------------------------------------------------------------------------- */
@@ -177,6 +178,8 @@ static err_code check_map(const struct json *map, struct err *e)
 
 	if (map && !json_is_null(map) && !json_is_object(map))
 		return err_set(e, ERR_INPUT, "config.json: tensor_map is %s, want an object", json_type_name(map));
+	if (json_count(map) > MAP_MAX)
+		return err_set(e, ERR_INPUT, "config.json: tensor_map has more than %d entries: use '*'", MAP_MAX);
 	for (const struct json *j = json_first(map); j; j = json_next(j)) {
 		const char *theirs = json_key(j), *ours = json_string(j);
 
@@ -202,8 +205,13 @@ static err_code map_name(const struct json *map, const char *name, uint32_t laye
 	const char *found = NULL;
 
 	for (const struct json *j = json_first(map); j; j = json_next(j)) {
-		expand(json_string(j), layer, ours);
-		if (strcmp(ours, name) != 0)
+		const char *pattern = json_string(j);
+
+		if (strchr(pattern, '*')) {
+			expand(pattern, layer, ours);
+			pattern = ours;
+		}
+		if (strcmp(pattern, name) != 0)
 			continue;
 		if (found)
 			return err_set(e, ERR_INPUT, "config.json: tensor_map: both '%.150s' and '%.150s' give '%s'",

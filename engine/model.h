@@ -69,8 +69,8 @@ err_code model_open(const char *dir, const struct json *position, struct model *
 void model_free(struct model *m); /* NULL is fine */
 
 /* Hashes the files that were opened (weights too: reads all bytes, cached per process): model->fingerprint and
- * tokenizer_fingerprint. A position override changes the model's fingerprint (its resolved JSON is hashed as a line
- * more). */
+ * tokenizer_fingerprint. A position override that changes anything changes the model's fingerprint too: to the
+ * sha256 of two lines, the files' fingerprint and "position " with the resolved JSON (position_write). */
 err_code model_fingerprint(struct model *m, struct err *e);
 
 /* The resolved configuration as a JSON object: name, family, n_params, shapes, dtype, position, context, tokenizer

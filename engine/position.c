@@ -121,7 +121,7 @@ static err_code refuse_unknown(const struct scope *s, const char *const *known, 
 	for (const struct json *j = json_first(s->object); j; j = json_next(j)) {
 		const char *key = json_key(j);
 
-		if (in_list(key, known) || in_list(key, also_known))
+		if (!member(s, key) || in_list(key, known) || in_list(key, also_known))
 			continue;
 		err_set(e, ERR_INPUT, "%s: '%.100s' is not a setting of type '%s'", s->where, key, type);
 		return at(s, key, e);

@@ -72,6 +72,9 @@ CASES = [
     yarn(64, 1e4, 1024, 4.0), yarn(64, 1e4, 1024, 4.0, truncate=False), yarn(128, 1e6, 32768, 4.0),
     yarn(80, 1e4, 2048, 16.0, beta_fast=16.0, beta_slow=2.0), yarn(64, 1e4, 64, 8.0),
     yarn(128, 5e5, 8192, 1.0),
+    yarn(64, 1e4, 1024, 4.0, truncate=False, beta_fast=16.0, beta_slow=15.0),
+    yarn(64, 1e4, 1024, 4.0, truncate=False, beta_fast=16.0, beta_slow=16.0),
+    yarn(64, 1e4, 1024, 4.0, truncate=False, beta_fast=16.0, beta_slow=14.1),
 ]
 POSITIONS = [0, 1, 2, 3, 1023, 1024, 10239, 65537, 131071, 1048575, 9999991, 16700000, 16777215]
 
