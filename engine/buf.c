@@ -170,8 +170,11 @@ void *mem_alloc(size_t n, size_t size, struct err *e)
 
 void *mem_zalloc(size_t n, size_t size, struct err *e)
 {
-	void *p = calloc(n ? n : 1, size);
+	void *p = NULL;
+	size_t bytes;
 
+	if (!__builtin_mul_overflow(n, size, &bytes))
+		p = calloc(bytes ? bytes : 1, 1);
 	if (!p)
 		err_set(e, ERR_MEMORY, "out of memory for %zu items of %zu bytes", n, size);
 	return p;

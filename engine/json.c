@@ -3,6 +3,7 @@
 #include "engine/json.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,13 +56,20 @@ static const char *number_end(const char *s, const char *end)
 /* The end of a string whose opening quote is at s, or NULL with an error. */
 static const char *string_end(const char *text, const char *s, const char *end, struct err *e)
 {
+	size_t n_hex;
+
 	for (s++; s < end; s++) {
 		if (*s == '"')
 			return s + 1;
 		if ((unsigned char)*s < 0x20)
 			break;
-		if (*s == '\\' && ++s + 4 < end && !memcmp(s, "u0000", 5)) {
-			err_set(e, ERR_INPUT, "JSON: \\u0000 in a string at byte %td", s - text);
+		if (*s != '\\' || ++s == end || *s != 'u')
+			continue; /* cJSON knows the other escapes, but takes \u12g4 for U+0000 */
+		for (n_hex = 0; n_hex < 4 && s + 1 + n_hex < end && isxdigit((unsigned char)s[1 + n_hex]); n_hex++)
+			;
+		if (n_hex < 4 || !memcmp(s, "u0000", 5)) {
+			err_set(e, ERR_INPUT, "JSON: %s in a string at byte %td",
+			        n_hex < 4 ? "malformed \\u" : "\\u0000", s - text);
 			return NULL;
 		}
 	}
