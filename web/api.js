@@ -2,7 +2,8 @@
 
 const BASE = '/api/v1';
 
-/* `fields`: [{pointer, detail}] from problem+json, pointer without a leading '#'. status 0: the server did not answer. */
+/* `fields`: [{pointer, detail}] from problem+json, pointer without a leading '#'. status 0: the server
+ * did not answer. */
 export class ApiError extends Error {
 	constructor(status, message, fields = []) {
 		super(message);
@@ -35,7 +36,7 @@ async function call(path, options = {}) {
 	try {
 		body = text ? JSON.parse(text) : null;
 	} catch {
-		throw new ApiError(response.status, `the server answered ${response.status} with something that is not JSON`);
+		throw new ApiError(response.status, `the server answered ${response.status}, and not in JSON`);
 	}
 	if (!response.ok)
 		throw problemOf(response.status, body);
@@ -65,6 +66,7 @@ export const api = {
 	},
 	job: (id) => call(jobPath(id)),
 	cancel: (id) => call(jobPath(id, '/cancel'), { method: 'POST' }),
+	restart: (id) => call(jobPath(id, '/restart'), { method: 'POST' }),
 	remove: (id) => call(jobPath(id), { method: 'DELETE' }),
 	submit: (job, idempotencyKey) =>
 		call(`${BASE}/jobs`, {

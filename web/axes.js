@@ -18,12 +18,21 @@ function linearTicks(min, max) {
 	return ticks;
 }
 
-/* About five to nine round numbers in [min, max]: evenly spaced while the range is narrow, else 1-2-5 a decade. */
+/* Round numbers of a decade, by how wide the range is. */
+const STEPS = [
+	[12, [1, 1.5, 2, 3, 4, 5, 7]],
+	[60, [1, 2, 3, 5, 7]],
+	[3000, [1, 2, 5]],
+	[Infinity, [1]],
+];
+
+/* About five to nine round numbers in [min, max]: evenly spaced while the range is narrow, else 1-2-5 a
+ * decade. */
 export function yTicks(min, max) {
 	const ratio = max / min;
 	if (ratio < 3)
 		return linearTicks(min, max);
-	const steps = ratio < 12 ? [1, 1.5, 2, 3, 4, 5, 7] : ratio < 60 ? [1, 2, 3, 5, 7] : ratio < 3000 ? [1, 2, 5] : [1];
+	const steps = STEPS.find(([below]) => ratio < below)[1];
 	const ticks = [];
 	for (let d = Math.floor(Math.log10(min)); d <= Math.log10(max); d++)
 		for (const s of steps) {
@@ -34,13 +43,14 @@ export function yTicks(min, max) {
 	return ticks;
 }
 
-/* Of the lengths, those whose labels fit side by side on `width` pixels: first and last, then powers of two, then the rest. */
-export function xTicks(lengths, min, max, width) {
+/* Of the places, those whose labels fit side by side on `width` pixels: first and last, then powers of
+ * two, then the rest. */
+export function xTicks(places, min, max, width) {
 	const place = (x) => ((Math.log(x) - Math.log(min)) / (Math.log(max) - Math.log(min))) * width;
 	const room = (x) => 4 * String(x).length + 5;
-	const rank = (x, i) => (i === 0 || i === lengths.length - 1 ? 0 : Number.isInteger(Math.log2(x)) ? 1 : 2);
+	const rank = (x, i) => (i === 0 || i === places.length - 1 ? 0 : Number.isInteger(Math.log2(x)) ? 1 : 2);
 	const kept = [];
-	const ranked = lengths.map((x, i) => [rank(x, i), x]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+	const ranked = places.map((x, i) => [rank(x, i), x]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 	for (const [, x] of ranked)
 		if (kept.every((k) => Math.abs(place(k) - place(x)) >= room(k) + room(x)))
 			kept.push(x);

@@ -1,7 +1,9 @@
-/* The chart panel: a metric against length, log axes, several jobs overlaid, error bars, a legend that names model, scheme
- * and protocol, the values as a table, CSV and SVG. Chart.js draws; error bars and context lines are plugins of ours.
+/* The chart panel: a metric against length, log axes, several jobs overlaid, error bars, a legend that
+ * names model, scheme and protocol, the values as a table, CSV and SVG. Chart.js draws; error bars and
+ * context lines are plugins of ours.
  *
- * A job's colour is a slot (0..7) that it keeps while the page is open; slots differ in marker and dash too. */
+ * A job's colour is a slot (0..7) that it keeps while the page is open; slots differ in marker and dash
+ * too. */
 
 import { logRange, xTicks, yTicks } from '/axes.js';
 import { curvePath } from '/api.js';
@@ -132,13 +134,23 @@ const theme = () => {
 	return { get, text: get('--text'), quiet: get('--quiet'), line: get('--line'), panel: get('--panel') };
 };
 
-function lengthsOf(all, metric) {
-	return [...new Set(all.flatMap((s) => s.points(metric).map((p) => p.x)))].sort((a, b) => a - b);
+/* Every x of the drawn points, ascending: Map x -> its words. */
+function placesOf(all, metric) {
+	const points = all.flatMap((s) => s.points(metric)).sort((a, b) => a.x - b.x);
+	return new Map(points.map((p) => [p.x, p.label]));
+}
+
+/* Candidates for ticks: the lengths themselves; for positions, powers of two. */
+function tickPlaces(places, metric) {
+	const all = [...places.keys()];
+	if (!METRICS[metric].byPosition)
+		return all;
+	return [...Array(40).keys()].map((i) => 2 ** i).filter((x) => x >= all[0] && x <= all.at(-1));
 }
 
 export class Curve {
-	/* root: an element to fill. id: its heading's, and the stem of its other ids. onRemove(id): null: no remove
-	 * buttons. onMetric(metric): another one was chosen. */
+	/* root: an element to fill. id: its heading's, and the stem of its other ids. onRemove(id): null:
+	 * no remove buttons. onMetric(metric): another one was chosen. */
 	constructor(root, { id, onRemove = null, onMetric = null }) {
 		this.all = [];
 		this.metric = 'ppl_token';
@@ -146,7 +158,8 @@ export class Curve {
 		this.onMetric = onMetric;
 		this.build(root, id);
 		this.leave = new AbortController();
-		matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw(), { signal: this.leave.signal });
+		const { signal } = this.leave;
+		matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw(), { signal });
 	}
 
 	/* Before the root is dropped. */
@@ -166,8 +179,8 @@ export class Curve {
 		this.table = h('table', { class: 'numbers' });
 		this.csv = h('button', { class: 'button small', type: 'button', onclick: () => this.saveCsv() }, 'CSV');
 		this.svg = h('a', { class: 'button small', download: '' }, 'SVG');
-		this.values = h('details', { class: 'values' }, h('summary', {}, 'Values'),
-			h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Values of the curves' }, this.table));
+		const scroll = { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Values of the curves' };
+		this.values = h('details', { class: 'values' }, h('summary', {}, 'Values'), h('div', scroll, this.table));
 		this.tools = h('div', { class: 'tools' },
 			h('label', { for: `${id}-metric`, class: 'unseen' }, 'Metric'), this.select, this.csv, this.svg);
 		this.title = h('h2', { id });
@@ -209,6 +222,11 @@ export class Curve {
 		this.drawChart();
 	}
 
+	/* What the x axis is. */
+	place() {
+		return METRICS[this.metric].byPosition ? 'Position' : 'Length';
+	}
+
 	drawNotes() {
 		const notes = this.all.length > 1 ? cautions(this.all, this.metric) : [];
 		reconcile(this.notes, notes, (n) => n, (n) => h('li', {}, n));
@@ -229,22 +247,21 @@ export class Curve {
 
 	/* The server draws the SVG. */
 	drawLinks() {
-		setHidden(this.svg, this.all.length === 0);
+		setHidden(this.svg, this.all.length === 0 || METRICS[this.metric].byPosition === true);
 		setAttr(this.svg, 'href', curvePath(this.all.map((s) => s.id), this.metric));
 		setAttr(this.svg, 'download', `${this.metric}.svg`);
 	}
 
 	drawTable() {
-		const head = h('tr', {}, h('th', { scope: 'col' }, 'Length'),
+		const head = h('tr', {}, h('th', { scope: 'col' }, this.place()),
 			this.all.map((s) => h('th', { scope: 'col' }, swatch(s.id), s.label)));
-		const at = (s, length) => s.points(this.metric).find((p) => p.x === length);
-		const rows = lengthsOf(this.all, this.metric).map((length) =>
-			h('tr', {}, h('th', { scope: 'row' }, count(length)), this.all.map((s) => {
-				const p = at(s, length);
+		const rows = [...placesOf(this.all, this.metric)].map(([x, words]) =>
+			h('tr', {}, h('th', { scope: 'row' }, words), this.all.map((s) => {
+				const p = s.points(this.metric).find((q) => q.x === x);
 				return h('td', {}, p ? measureText(p.y, p.se) : '–');
 			})));
-		this.table.replaceChildren(h('caption', { class: 'unseen' }, METRICS[this.metric].label),
-			h('thead', {}, head), h('tbody', {}, rows));
+		setAttr(this.table, 'aria-label', METRICS[this.metric].label);
+		this.table.replaceChildren(h('thead', {}, head), h('tbody', {}, rows));
 	}
 
 	datasets(colours) {
@@ -263,17 +280,19 @@ export class Curve {
 	drawChart() {
 		const colours = theme();
 		const points = this.all.flatMap((s) => s.points(this.metric));
-		const lengths = lengthsOf(this.all, this.metric);
-		const [xMin, xMax] = logRange(lengths, lengths, 0.04);
+		const places = placesOf(this.all, this.metric);
+		const [xMin, xMax] = logRange([...places.keys()], [...places.keys()], 0.04);
 		const [yMin, yMax] = logRange(points.map((p) => Math.max(p.y - (p.se ?? 0), p.y / 2)),
 			points.map((p) => p.y + (p.se ?? 0)), 0.08);
 		const contexts = [...new Set(this.all.map((s) => s.context).filter((c) => c > 0))];
-		const options = this.options(colours, { lengths, xMin, xMax, yMin, yMax, contexts });
+		const xs = tickPlaces(places, this.metric);
+		const options = this.options(colours, { xs, xMin, xMax, yMin, yMax, contexts });
 		const data = { datasets: this.datasets(colours) };
 		setAttr(this.canvas, 'aria-label', `${METRICS[this.metric].label} against length in tokens: ` +
 			`${this.all.map((s) => s.label).join('; ')}. The numbers stand in the table under Values.`);
 		if (!this.chart) {
-			this.chart = new Chart(this.canvas, { type: 'line', data, options, plugins: [contextLines, errorBars] });
+			const plugins = [contextLines, errorBars];
+			this.chart = new Chart(this.canvas, { type: 'line', data, options, plugins });
 			return;
 		}
 		this.chart.data = data;
@@ -281,7 +300,7 @@ export class Curve {
 		this.chart.update('none');
 	}
 
-	options(colours, { lengths, xMin, xMax, yMin, yMax, contexts }) {
+	options(colours, { xs, xMin, xMax, yMin, yMax, contexts }) {
 		const family = getComputedStyle(document.body).fontFamily;
 		const ticks = { color: colours.quiet, autoSkip: false, maxRotation: 0, minRotation: 0 };
 		const grid = { color: colours.line, borderColor: colours.line, tickLength: 4 };
@@ -293,15 +312,15 @@ export class Curve {
 			layout: { padding: { top: 4, right: 6 } },
 			scales: {
 				x: {
-					type: 'logarithmic', min: xMin, max: xMax, grid, title: title('Length (tokens)'),
+					type: 'logarithmic', min: xMin, max: xMax, grid, title: title(`${this.place()} (tokens)`),
 					ticks: { ...ticks, callback: (v) => String(v) },
 					afterBuildTicks: (axis) => {
-						axis.ticks = toTicks(xTicks(lengths, xMin, xMax, axis.chart.width - 76));
+						axis.ticks = toTicks(xTicks(xs, xMin, xMax, axis.chart.width - 76));
 					},
 				},
 				y: {
 					type: 'logarithmic', min: yMin, max: yMax, grid, title: title(METRICS[this.metric].label),
-					ticks: { ...ticks, callback: (v) => v.toLocaleString('en-US', { maximumSignificantDigits: 6 }) },
+					ticks: { ...ticks, callback: (v) => Number(v.toPrecision(6)).toLocaleString('en-US') },
 					afterBuildTicks: (axis) => {
 						axis.ticks = toTicks(yTicks(yMin, yMax));
 					},
@@ -317,15 +336,17 @@ export class Curve {
 
 	tooltip(colours) {
 		return {
-			backgroundColor: colours.get('--tip'), titleColor: colours.get('--tip-text'), bodyColor: colours.get('--tip-text'),
-			borderColor: colours.line, borderWidth: 1, padding: 10, cornerRadius: 6, usePointStyle: true, boxPadding: 4,
+			backgroundColor: colours.get('--tip'), borderColor: colours.line, borderWidth: 1,
+			titleColor: colours.get('--tip-text'), bodyColor: colours.get('--tip-text'),
+			padding: 10, cornerRadius: 6, usePointStyle: true, boxPadding: 4,
 			itemSort: (a, b) => b.parsed.y - a.parsed.y,
 			callbacks: {
-				title: (items) => (items.length ? `${count(items[0].parsed.x)} tokens` : ''),
+				title: (items) => (items.length ? `${this.place()} ${items[0].raw.label}` : ''),
 				label: (item) => {
 					const { y, se, n } = item.raw;
 					const value = measureText(y, se) + (n ? `   n ${count(n)}` : '');
-					return item.chart.width < 560 ? [item.dataset.label, value] : `${item.dataset.label}:  ${value}`;
+					const { label } = item.dataset;
+					return item.chart.width < 560 ? [label, value] : `${label}:  ${value}`;
 				},
 			},
 		};

@@ -3,7 +3,7 @@
 import { ApiError, api, jobPath } from '/api.js';
 import { Curve } from '/curve.js';
 import { confirmed, h, setHidden, setText } from '/dom.js';
-import { METRICS, count, dateTime, duration, labelOf, measureText, timeOf } from '/format.js';
+import { METRICS, count, dateTime, duration, labelOf, measureText, span, timeOf } from '/format.js';
 import { isActive, newChip, newProgress, showChip, showProgress, titleOf } from '/jobs.js';
 import { seriesOf } from '/series.js';
 
@@ -26,17 +26,24 @@ function facts(title, entries) {
 			h('div', {}, h('dt', {}, name), h('dd', {}, value instanceof Node ? value : text(value))))));
 }
 
-const fingerprint = (value) => (value ? h('code', { class: 'hash', title: value }, value.replace(/^sha256:/, '')) : null);
+const fingerprint = (value) =>
+	value ? h('code', { class: 'hash', title: value }, value.replace(/^sha256:/, '')) : null;
 
 function table(caption, head, rows) {
 	return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-		h('table', { class: 'numbers' }, h('caption', { class: 'unseen' }, caption),
+		h('table', { class: 'numbers', 'aria-label': caption },
 			h('thead', {}, h('tr', {}, head.map((t) => h('th', { scope: 'col' }, t)))),
 			h('tbody', {}, rows.map((row) => h('tr', {}, row.map((cell, i) =>
 				i === 0 ? h('th', { scope: 'row' }, cell) : h('td', {}, cell)))))));
 }
 
-const valueText = (m) => (typeof m.value === 'number' ? (m.unit === 'items' ? count(m.value) : measureText(m.value, m.stderr)) : `– (${m.reason ?? 'not measured'})`);
+function valueText(m) {
+	if (typeof m.value !== 'number')
+		return `– (${(m.reason ?? 'not measured').replaceAll('_', ' ')})`;
+	return m.unit === 'items' ? count(m.value) : measureText(m.value, m.stderr);
+}
+
+const countText = (n) => (n === undefined || n === null ? '–' : count(n));
 
 /* -- metrics ---------------------------------------------------------------------------------------- */
 
@@ -50,17 +57,19 @@ function lengthTable(metrics) {
 	const rows = lengths.map((length) => {
 		const at = (name) => byLength.find((m) => m.name === name && m.length === length);
 		const n = names.map((name) => at(name)?.n).find((x) => x !== undefined);
-		return [count(length), ...names.map((name) => (at(name) ? valueText(at(name)) : '–')), n === undefined ? '–' : count(n)];
+		return [count(length), ...names.map((name) => (at(name) ? valueText(at(name)) : '–')), countText(n)];
 	});
 	return table('Metrics by length', ['Length', ...names.map((n) => METRICS[n]?.short ?? n), 'n'], rows);
 }
 
 function plainTable(metrics) {
-	const plain = metrics.filter((m) => m.from === undefined && (!(m.length > 0) || m.unit === 'items'));
+	const counted = (m) => m.unit === 'items' && m.value > 0;
+	const plain = metrics.filter((m) => m.from === undefined && (!(m.length > 0) || counted(m)));
 	if (!plain.length)
 		return null;
-	return table('Metrics', ['Metric', 'Value', 'n', 'Unit'], plain.map((m) =>
-		[[m.name, m.group, m.length && `at ${m.length}`].filter(Boolean).join(' · '), valueText(m), m.n === undefined ? '–' : count(m.n), m.unit ?? '']));
+	const name = (m) => [m.name, m.group, m.length && `at ${m.length}`].filter(Boolean).join(' · ');
+	const rows = plain.map((m) => [name(m), valueText(m), countText(m.n), m.unit ?? '']);
+	return table('Metrics', ['Metric', 'Value', 'n', 'Unit'], rows);
 }
 
 function positionTable(metrics) {
@@ -69,13 +78,14 @@ function positionTable(metrics) {
 		return null;
 	return h('details', { class: 'values' }, h('summary', {}, 'Loss by position'),
 		table('Loss by position', ['Position', 'nats/token', 'n'], bins.map((m) =>
-			[m.to - m.from > 1 ? `${count(m.from)} to ${count(m.to - 1)}` : count(m.from), valueText(m), m.n === undefined ? '–' : count(m.n)])));
+			[span(m), valueText(m), countText(m.n)])));
 }
 
 /* -- the page --------------------------------------------------------------------------------------- */
 
 export class Detail {
-	/* root: the article to fill. onGone(): the job was deleted. onChanged(): it was cancelled. models(): Map of descriptions. */
+	/* root: the article to fill. onGone(): the job was deleted. onChanged(): it was cancelled.
+	 * models(): Map of descriptions. */
 	constructor(root, { models, onGone, onChanged }) {
 		this.root = root;
 		this.models = models;
@@ -92,12 +102,15 @@ export class Detail {
 		this.heading = h('h1', { tabindex: '-1' }, `Job ${id}`);
 		this.sub = h('p', { class: 'quiet' });
 		this.alert = h('div', { class: 'form-alert', role: 'alert', hidden: true });
-		this.cancel = h('button', { class: 'button', type: 'button', hidden: true, onclick: () => this.askCancel() }, 'Cancel job');
-		this.remove = h('button', { class: 'button', type: 'button', hidden: true, onclick: () => this.askDelete() }, 'Delete job');
+		const button = (words, onclick) =>
+			h('button', { class: 'button small', type: 'button', hidden: true, onclick }, words);
+		this.cancel = button('Cancel job', () => this.askCancel());
+		this.restart = button('Run again', () => this.askRestart());
+		this.remove = button('Delete job', () => this.askDelete());
 		this.body = h('div', { class: 'detail-body' });
 		this.root.replaceChildren(h('p', {}, h('a', { class: 'back', href: '#/' }, '← All jobs')),
 			h('header', { class: 'detail-head' }, h('div', {}, this.heading, this.sub), this.chip,
-				h('div', { class: 'buttons' }, this.cancel, this.remove)),
+				h('div', { class: 'buttons' }, this.cancel, this.restart, this.remove)),
 			this.progress, this.alert, this.body);
 		this.heading.focus({ preventScroll: true });
 		window.scrollTo(0, 0);
@@ -112,6 +125,7 @@ export class Detail {
 		showProgress(this.progress, job);
 		setHidden(this.cancel, !isActive(job));
 		this.cancel.disabled = job.state === 'cancelling';
+		setHidden(this.restart, isActive(job) && !job.waiting);
 		setHidden(this.remove, isActive(job));
 		const body = JSON.stringify([this.models().get(job.model), { ...job, progress: null }]);
 		if (body === this.shown)
@@ -130,8 +144,9 @@ export class Detail {
 		if (!job.error)
 			return null;
 		const units = job.error.units ?? [];
-		return h('div', { class: 'form-alert' }, h('strong', {}, 'Failed: '), job.error.message ?? job.error.detail ?? text(job.error),
-			units.length > 0 && h('p', {}, `Units: ${units.slice(0, 20).join(', ')}${units.length > 20 ? ', …' : ''}`));
+		const listed = `Units: ${units.slice(0, 20).join(', ')}${units.length > 20 ? ', …' : ''}`;
+		return h('div', { class: 'form-alert' }, h('strong', {}, 'Failed: '), job.error.message ?? text(job.error),
+			units.length > 0 && h('p', {}, listed));
 	}
 
 	warningsPart(job) {
@@ -154,22 +169,29 @@ export class Detail {
 		if (!result?.metrics)
 			return null;
 		const partial = !job.result || result.partial;
-		const link = (rest, name, file) => h('a', { class: 'button small', href: jobPath(job.id, rest), download: file }, name);
-		return h('section', { class: 'panel' }, h('header', { class: 'panel-head' }, h('h2', {}, partial ? 'Metrics of what was computed' : 'Metrics'),
-			h('div', { class: 'tools' }, !partial && [link('/result.json', 'JSON', `job-${job.id}.json`), link('/result.csv', 'CSV', `job-${job.id}.csv`),
-				link('/result.md', 'Markdown', `job-${job.id}.md`)], link('/items', 'Items', `job-${job.id}-items.jsonl`))),
-		partial && h('p', { class: 'quiet' }, 'Over the units that stand; not the result of the job.'),
-		lengthTable(result.metrics), plainTable(result.metrics), positionTable(result.metrics));
+		const title = partial ? 'Metrics of what was computed' : 'Metrics';
+		return h('section', { class: 'panel' },
+			h('header', { class: 'panel-head' }, h('h2', {}, title), this.downloads(job, partial)),
+			partial && h('p', { class: 'quiet' }, 'Over the units that stand; not the result of the job.'),
+			lengthTable(result.metrics), plainTable(result.metrics), positionTable(result.metrics));
+	}
+
+	downloads(job, partial) {
+		const link = (name, rest, suffix) =>
+			h('a', { class: 'button small', href: jobPath(job.id, rest), download: `job-${job.id}${suffix}` }, name);
+		const result = [link('JSON', '/result.json', '.json'), link('CSV', '/result.csv', '.csv'),
+			link('Markdown', '/result.md', '.md')];
+		return h('div', { class: 'tools' }, !partial && result, link('Items', '/items', '-items.jsonl'));
 	}
 
 	requestPart(job, result) {
 		const params = result?.task?.params ?? job.params ?? {};
 		const tags = Object.entries(job.tags ?? {}).map(([k, v]) => `${k}=${v}`).join(', ');
 		return facts('Request', [['Model', job.model], ['Task', job.task], ['Dataset', job.dataset],
-			...Object.entries(params).map(([name, value]) => [labelOf(name), value === null ? 'all' : value]),
-			['Device', job.engine?.device], ['Number format', job.engine?.dtype], ['Position override', job.engine?.position],
-			['Priority', job.priority || null], ['Tags', tags],
-			['Created', this.time(job, 'created')], ['Started', this.time(job, 'started')], ['Finished', this.time(job, 'finished')]]);
+			...Object.entries(params).map(([name, value]) => [labelOf(name), value === null ? 'not set' : value]),
+			['Device', job.engine?.device], ['Number format', job.engine?.dtype],
+			['Position override', job.engine?.position], ['Priority', job.priority || null], ['Tags', tags],
+			...['created', 'started', 'finished'].map((what) => [labelOf(what), this.time(job, what)])]);
 	}
 
 	time(job, what) {
@@ -186,9 +208,11 @@ export class Detail {
 			return null;
 		return facts('What it was measured with', [['Model', fingerprint(model.fingerprint)],
 			['Tokenizer', fingerprint(model.tokenizer_fingerprint)], ['Dataset', fingerprint(dataset.fingerprint)],
-			['Parameters', model.n_params && count(model.n_params)], ['Documents or items', dataset.n_items && count(dataset.n_items)],
-			['Position', model.position], ['Device', engine?.device], ['Number format', engine?.dtype], ['Engine', engine?.signature ?? engine?.version],
-			['Tokens', engine?.tokens && count(engine.tokens)], ['Time', engine?.seconds && duration(engine.seconds)],
+			['Parameters', model.n_params && count(model.n_params)],
+			['Items', dataset.n_items && count(dataset.n_items)],
+			['Position', model.position], ['Device', engine?.device], ['Number format', engine?.dtype],
+			['Engine', engine?.signature ?? engine?.version], ['Tokens', engine?.tokens && count(engine.tokens)],
+			['Time', engine?.seconds && duration(engine.seconds)],
 			['Speed', engine?.tokens_per_s && `${count(engine.tokens_per_s)} tokens/s`]]);
 	}
 
@@ -207,8 +231,16 @@ export class Detail {
 
 	async askCancel() {
 		const id = this.id;
-		if (await confirmed(`Cancel job ${id}?`, 'It stops soon. What was computed stays readable.', 'Cancel the job'))
+		const consequence = 'It stops soon. What was computed stays readable.';
+		if (await confirmed(`Cancel job ${id}?`, consequence, 'Cancel the job'))
 			await this.act(() => api.cancel(id), this.onChanged);
+	}
+
+	async askRestart() {
+		const id = this.id;
+		const consequence = 'What it computed is dropped; everything is measured anew.';
+		if (await confirmed(`Run job ${id} again?`, consequence, 'Run it again'))
+			await this.act(() => api.restart(id), this.onChanged);
 	}
 
 	async askDelete() {

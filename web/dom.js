@@ -1,7 +1,9 @@
-/* The few helpers that make DOM nodes. Data only ever becomes a text node or an attribute: there is no innerHTML here
- * or anywhere else. Updates happen in place, and only where something changed, so that focus, selection and scroll stay. */
+/* The few helpers that make DOM nodes. Data only ever becomes a text node or an attribute: there is no
+ * innerHTML here or anywhere else. Updates happen in place, and only where something changed, so that
+ * focus, selection and scroll stay. */
 
-/* h('a', { class: 'x', href: '#', onclick: f }, 'text', child): null, undefined and false children are left out. */
+/* h('a', { class: 'x', href: '#', onclick: f }, 'text', child): null, undefined and false children are
+ * left out. */
 export function h(tag, props, ...children) {
 	const node = document.createElement(tag);
 	for (const [name, value] of Object.entries(props ?? {})) {
@@ -35,8 +37,8 @@ export function setAttr(node, name, value) {
 		node.setAttribute(name, String(value));
 }
 
-/* Makes parent's children one node an item, in order, reusing the node that create(item) made for an item's key and
- * calling update(node, item) on each. */
+/* Makes parent's children one node an item, in order, reusing the node that create(item) made for an
+ * item's key and calling update(node, item) on each. */
 export function reconcile(parent, items, key, create, update) {
 	const old = new Map([...parent.children].map((node) => [node.dataset.key, node]));
 	let at = parent.firstElementChild;

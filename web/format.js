@@ -5,16 +5,20 @@ export const METRICS = {
 	nll_token: { label: 'Loss per token (nats)', title: 'Loss against length', short: 'nats/token' },
 	bits_per_byte: { label: 'Bits per byte', title: 'Bits per byte against length', short: 'bits/byte' },
 	ppl_word: { label: 'Perplexity per word', title: 'Perplexity against length', short: 'ppl/word' },
-	ppl_doc_macro: { label: 'Perplexity, mean over documents', title: 'Perplexity against length', short: 'ppl, document mean' },
+	ppl_doc_macro: { label: 'Perplexity, document mean', title: 'Perplexity against length', short: 'ppl, document mean' },
+	nll_position: { label: 'Loss by position (nats)', title: 'Loss by position', short: 'nats/token', byPosition: true },
 };
-export const CURVE_METRICS = ['ppl_token', 'nll_token', 'bits_per_byte', 'ppl_word', 'ppl_doc_macro'];
+export const CURVE_METRICS = Object.keys(METRICS);
 
 /* Metrics that count tokens: what another tokenizer makes incomparable. */
-export const perToken = (metric) => /_token$|_doc_macro$/.test(metric);
+export const perToken = (metric) => /_token$|_doc_macro$|_position$/.test(metric);
 
 const integers = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 
 export const count = (n) => integers.format(n);
+
+/* The positions of a bin, [from, to): "1,025 to 1,448". */
+export const span = ({ from, to }) => (to - from > 1 ? `${count(from)} to ${count(to - 1)}` : count(from));
 
 /* 1234567 -> "1.23M": three digits that a glance can compare. */
 export function compact(n) {
@@ -34,7 +38,8 @@ function decimalsFor(value, stderr) {
 const fixed = (v, decimals) =>
 	v.toLocaleString('en-US', { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 
-/* A metric's value with as many digits as its standard error deserves, and that error apart: ["20.13", "0.42"]. */
+/* A metric's value with as many digits as its standard error deserves, and that error apart: ["20.13",
+ * "0.42"]. */
 export function measure(value, stderr) {
 	if (typeof value !== 'number')
 		return ['–', ''];
@@ -68,7 +73,8 @@ export function age(then, now = Date.now()) {
 	return seconds < 5 ? 'just now' : `${duration(Math.round(seconds / 5) * 5).replace('.0', '')} ago`;
 }
 
-export const dateTime = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+export const dateTime = (ms) =>
+	new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
 /* A time of the API: Unix milliseconds, or RFC 3339 text; 0 when there is none. */
 export function timeOf(job, what) {
@@ -85,7 +91,8 @@ export function scheme(position) {
 	return position.factor > 1 ? `${name} ×${Number(position.factor.toPrecision(4))}` : name;
 }
 
-/* The part of a task's parameters that changes what its number means: "sliding, stride 256, BOS per document". */
+/* The part of a task's parameters that changes what its number means: "sliding, stride 256, BOS per
+ * document". */
 export function protocol(params) {
 	if (!params)
 		return '';

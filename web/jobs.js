@@ -1,5 +1,5 @@
-/* The list of jobs: one row a job, updated in place; a tick box puts its curve on the chart. Also the state chip and the
- * progress line that the job's own page shares. */
+/* The list of jobs: one row a job, updated in place; a tick box puts its curve on the chart. Also the
+ * state chip and the progress line that the job's own page shares. */
 
 import { h, reconcile, setAttr, setHidden, setText } from '/dom.js';
 import { age, compact, count, duration, protocol, scheme, timeOf } from '/format.js';
@@ -29,8 +29,10 @@ function rateOf(job) {
 	if (job.progress?.tokens_per_s > 0)
 		return job.progress.tokens_per_s;
 	const points = seen.get(job.id) ?? [];
+	if (points.length < 2)
+		return 0;
 	const [first, last] = [points[0], points.at(-1)];
-	return points.length > 1 && last.done > first.done ? ((last.done - first.done) / (last.at - first.at)) * 1000 : 0;
+	return Math.max(0, ((last.done - first.done) / (last.at - first.at)) * 1000);
 }
 
 /* -- one progress line ------------------------------------------------------------------------------ */
@@ -79,7 +81,8 @@ export function showChip(node, job) {
 export function titleOf(job, models) {
 	const model = models.get(job.model);
 	const override = job.engine?.position;
-	const position = job.result?.model?.position ?? (override ? { ...model?.position, ...override } : model?.position);
+	const asked = override ? { ...model?.position, ...override } : model?.position;
+	const position = job.result?.model?.position ?? job.plan?.model?.position ?? asked;
 	return { model: job.model, scheme: scheme(position) };
 }
 
@@ -122,7 +125,7 @@ function showRow(row, job, { models, drawn }) {
 	box.disabled = !hasCurve(job);
 	box.checked = on;
 	setAttr(tick, 'class', on ? `tick slot-${slotOf(job.id)}` : 'tick');
-	setAttr(tick, 'title', box.disabled ? 'There is a curve when a job with lengths has succeeded' : 'Draw this curve');
+	setAttr(tick, 'title', box.disabled ? 'Nothing to draw: no finished curve' : 'Draw this curve');
 	setText(name, title.model);
 	setText(schemeNode, [title.scheme, `#${job.id}`, job.name].filter(Boolean).join(' · '));
 	setText(what, [job.task, protocol(job.params), job.dataset].filter(Boolean).join(' · '));
@@ -135,7 +138,8 @@ function showRow(row, job, { models, drawn }) {
 	setHidden(outcome, !words);
 }
 
-/* ul: the list element. context: { models: Map name -> description, drawn: Set of ids, onTick(id, on) }. */
+/* ul: the list element. context: { models: Map name -> description, drawn: Set of ids, onTick(id, on)
+ * }. */
 export function showJobs(ul, jobs, context) {
 	reconcile(ul, jobs, (j) => j.id, (j) => newRow(j, context.onTick), (row, j) => showRow(row, j, context));
 }

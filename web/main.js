@@ -1,8 +1,9 @@
-/* The page: routes (#/ and #/jobs/12), the polling loop, and which curves are drawn. It owns the state; the modules beside it
- * draw what they are given.
+/* The page: routes (#/ and #/jobs/12), the polling loop, and which curves are drawn. It owns the state;
+ * the modules beside it draw what they are given.
  *
- * Polling: each second while a job is active, slower when nothing moves, much slower in a hidden tab, and backing off while
- * the server is away. A finished job's result never changes, so it is fetched once. */
+ * Polling: each second while a job is active, slower when nothing moves, much slower in a hidden tab,
+ * and backing off while the server is away. A finished job's result never changes, so it is fetched
+ * once. */
 
 import { ApiError, api } from '/api.js';
 import { Curve } from '/curve.js';
@@ -100,7 +101,8 @@ async function refreshCurves() {
 	const wanted = [...drawn].map((id) => known.get(id)).filter((j) => j && hasCurve(j));
 	await Promise.all(wanted.map(fetchResult));
 	const ready = wanted.map((j) => state.results.get(j.id)?.job).filter(Boolean).sort((a, b) => a.id - b.id);
-	const key = JSON.stringify([ready.map(resultKey), [...state.models.values()].map((m) => [m.name, m.context]), emptyText()]);
+	const models = [...state.models.values()].map((m) => [m.name, m.n_ctx]);
+	const key = JSON.stringify([ready.map(resultKey), models, emptyText()]);
 	if (key === state.drawnKey)
 		return;
 	state.drawnKey = key;
@@ -116,8 +118,9 @@ function emptyText() {
 	if (allJobs().some(hasCurve))
 		return ['No curve is ticked', 'Tick jobs in the list to draw them here, one over the other.'];
 	if (allJobs().some(isActive))
-		return ['The first curve is being measured', 'It appears here when its job is done; the list shows how far it is.'];
-	return ['No curve yet', 'Tick one or more models in the form, choose a dataset, and press Evaluate. Perplexity against length is drawn here when the jobs are done.'];
+		return ['The first curve is being measured', 'It is drawn here when its job is done; the list shows how far it is.'];
+	return ['No curve yet', 'Tick one or more models in the form, choose a dataset, and press Evaluate. ' +
+		'Perplexity against length is drawn here when the jobs are done.'];
 }
 
 function emptyNode() {
@@ -132,21 +135,24 @@ function showList() {
 	showJobs($('jobs'), jobs, { models: state.models, drawn: drawnIds(), onTick: tick });
 	setText($('jobs-count'), countText(jobs, state.next));
 	setHidden($('jobs-more'), !state.next);
-	setText($('jobs-empty'), state.loaded ? 'No jobs yet. The form starts one, and so does the API: POST /api/v1/jobs.' : 'Loading');
+	const none = 'No jobs yet. The form starts one, and so does the API: POST /api/v1/jobs.';
+	setText($('jobs-empty'), state.loaded ? none : 'Loading');
 	setHidden($('jobs-empty'), jobs.length > 0);
 }
 
 const deviceOf = (w) => (typeof w.device === 'object' ? w.device?.device : w.device) ?? w.spec ?? w.name ?? '';
 
 function showWorkers() {
-	const row = () => h('li', {}, h('span', { class: 'worker-name' }), h('span', { class: 'chip' }), h('span', { class: 'quiet' }));
+	const row = () =>
+		h('li', {}, ['worker-name', 'chip', 'quiet'].map((name) => h('span', { class: name })));
 	reconcile($('workers'), state.workers.map((w, i) => ({ ...w, i })), (w) => w.i, row, (node, w) => {
 		const [name, chip, facts] = node.children;
 		setText(name, deviceOf(w));
 		setText(chip, (w.state ?? '').replaceAll('_', ' '));
 		chip.className = `chip worker-${w.state}`;
-		setText(facts, [w.device?.name ?? (w.signature ?? '').split('; ').slice(1, 3).join(' · '), w.job && `job ${w.job}`,
-			w.restarts > 0 && `${w.restarts} restart${w.restarts > 1 ? 's' : ''}`].filter(Boolean).join(' · '));
+		const machine = w.device?.name ?? (w.signature ?? '').split('; ').slice(1, 3).join(' · ');
+		const words = [machine, w.job && `job ${w.job}`, w.restarts > 0 && `restarts: ${w.restarts}`];
+		setText(facts, words.filter(Boolean).join(' · '));
 	});
 	setText($('workers-empty'), 'No worker is running: jobs wait. Start the server with --workers cpu.');
 	setHidden($('workers-empty'), state.workers.length > 0 || !state.loaded);
@@ -155,7 +161,8 @@ function showWorkers() {
 function showStatus() {
 	const running = state.jobs.filter((j) => j.state === 'running').length;
 	const queued = state.jobs.filter((j) => j.state === 'queued').length;
-	const words = [running && `${running} running`, queued && `${queued} waiting`].filter(Boolean).join(', ') || 'idle';
+	const parts = [running && `${running} running`, queued && `${queued} waiting`];
+	const words = parts.filter(Boolean).join(', ') || 'idle';
 	$('status').className = `status ${state.failures ? 'away' : running ? 'busy' : 'idle'}`;
 	setText($('status'), state.failures ? 'offline' : words);
 	$('status').title = state.version ? `fathom ${state.version}` : '';
@@ -195,9 +202,11 @@ function takeModels(models) {
 	state.models = new Map(models.map((m) => [m.name, m]));
 	form.setModels(models);
 	showList();
+	refreshCurves();
 }
 
-/* Beside the polling, not in its way: a model that the server sees for the first time takes a while to be described. */
+/* Beside the polling, not in its way: a model that the server sees for the first time takes a while to
+ * be described. */
 function pollLists() {
 	if (performance.now() - state.listsAt < LISTS_MS)
 		return;

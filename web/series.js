@@ -1,12 +1,21 @@
-/* From a job with a result to what a chart draws, and what must be said when several are drawn together. No DOM. */
+/* From a job with a result to what a chart draws, and what must be said when several are drawn
+ * together. No DOM. */
 
-import { perToken, protocol, scheme } from '/format.js';
+import { count, perToken, protocol, scheme, span } from '/format.js';
 
-/* Points of a metric: [{x: length, y: value, se: stderr or null, n}], ascending, only those that a log axis can show. */
+/* Where a metric stands on the x axis: at its length, or in the middle (of the logarithm) of its bin of
+ * positions. */
+const placeOf = (m) => (m.from > 0 ? Math.sqrt(m.from * (m.to - 1)) : m.length);
+
+/* Points of a metric: [{x, y: value, se: stderr or null, n, label: x in words}], ascending, only those
+ * that a log axis can show. */
 function pointsOf(metrics, name) {
 	return metrics
-		.filter((m) => m.name === name && m.length > 0 && !m.group && m.value > 0)
-		.map((m) => ({ x: m.length, y: m.value, se: m.stderr ?? null, n: m.n ?? null }))
+		.filter((m) => m.name === name && placeOf(m) > 0 && !m.group && m.value > 0)
+		.map((m) => ({
+			x: placeOf(m), y: m.value, se: m.stderr ?? null, n: m.n ?? null,
+			label: m.from > 0 ? span(m) : count(m.length),
+		}))
 		.sort((a, b) => a.x - b.x);
 }
 
@@ -32,13 +41,14 @@ export function seriesOf(job, model) {
 		dataset: result.dataset?.name ?? job.dataset,
 		datasetFingerprint: result.dataset?.fingerprint ?? job.dataset,
 		tokenizer: result.model?.tokenizer_fingerprint ?? null,
-		context: overridden ? null : (model?.context ?? model?.n_ctx ?? null),
+		context: overridden ? null : (model?.n_ctx ?? null),
 		points: (metric) => pointsOf(metrics, metric),
-		has: (metric) => metrics.some((m) => m.name === metric && m.length > 0),
+		has: (metric) => metrics.some((m) => m.name === metric && placeOf(m) > 0),
 	};
 }
 
-/* Adds `label` to each series: "model · scheme · protocol", and only as much more as tells equal ones apart. */
+/* Adds `label` to each series: "model · scheme · protocol", and only as much more as tells equal ones
+ * apart. */
 export function labelSeries(all) {
 	const label = (s) => [s.model, s.scheme, s.protocol].filter(Boolean).join(' · ');
 	const times = new Map();
@@ -62,7 +72,7 @@ export function cautions(all, metric) {
 	else if (differ(all, (s) => s.subset))
 		notes.push('Different subsets of the dataset: these curves do not compare.');
 	if (differ(all, (s) => s.protocol) || differ(all, (s) => s.task))
-		notes.push(`Different protocols (${distinct(all, (s) => s.protocol)}): tokens see different amounts of context.`);
+		notes.push(`Different protocols (${distinct(all, (s) => s.protocol)}): tokens see different contexts.`);
 	return notes;
 }
 

@@ -1,6 +1,6 @@
-/* The form of a new evaluation, built from what the API says: models, datasets, tasks and their tables of parameters.
- * A job is submitted a ticked model. The server judges every value; its message is shown at the field that its JSON pointer
- * names. Here only text that is no number at all is refused. */
+/* The form of a new evaluation, built from what the API says: models, datasets, tasks and their tables
+ * of parameters. A job is submitted a ticked model. The server judges every value; its message is shown
+ * at the field that its JSON pointer names. Here only text that is no number at all is refused. */
 
 import { ApiError, api, newKey } from '/api.js';
 import { announce, h, setAttr, setHidden, setText } from '/dom.js';
@@ -12,8 +12,8 @@ const nameOf = (x) => (typeof x === 'string' ? x : x.name);
 
 /* -- fields ----------------------------------------------------------------------------------------- */
 
-/* A field is { pointer, node, control, error, read() }: read gives the value, undefined when left to the server's
- * default, and throws an Error with words for the field. */
+/* A field is { pointer, node, control, error, read() }: read gives the value, undefined when left to
+ * the server's default, and throws an Error with words for the field. */
 function newField(pointer, label, control, { help = '', read }) {
 	const id = `f${pointer.replaceAll('/', '-')}`;
 	const error = h('p', { class: 'field-error', id: `${id}-error`, hidden: true });
@@ -30,7 +30,7 @@ function readInt(text) {
 	return Number(text);
 }
 
-const show = (value) => (value === null || value === undefined ? '' : Array.isArray(value) ? value.join(', ') : String(value));
+const show = (value) => (Array.isArray(value) ? value.join(', ') : String(value ?? ''));
 
 function choicesOf(param) {
 	return Array.isArray(param.choices) ? param.choices : String(param.choices ?? '').split('|').filter(Boolean);
@@ -38,30 +38,31 @@ function choicesOf(param) {
 
 function paramControl(param) {
 	const fallback = param.default;
-	if (param.type === 'bool') {
+	if (param.type === 'boolean') {
 		const box = h('input', { type: 'checkbox' });
 		box.checked = fallback === true;
 		return [box, () => box.checked];
 	}
-	if (param.type === 'enum') {
+	if (param.type === 'choice') {
 		const select = h('select', {}, choicesOf(param).map((c) => h('option', { value: c }, c)));
 		select.value = show(fallback);
 		return [select, () => select.value];
 	}
-	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder: fallback === null || fallback === undefined ? 'not set' : null };
-	const input = param.type === 'int'
+	const placeholder = (fallback ?? null) === null ? 'not set' : null;
+	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder };
+	const input = param.type === 'integer'
 		? h('input', { type: 'text', inputmode: 'numeric', ...attributes })
 		: h('textarea', { rows: 2, ...attributes });
 	input.value = show(fallback);
 	const words = () => input.value.split(/[\s,;]+/).filter(Boolean);
-	if (param.type === 'int')
+	if (param.type === 'integer')
 		return [input, () => (input.value.trim() ? readInt(input.value.trim()) : undefined)];
 	return [input, () => (words().length ? words().map(readInt) : undefined)];
 }
 
 function rangeText(param) {
-	const [min, max] = Array.isArray(param.range) ? param.range : [param.min ?? param.minimum, param.max ?? param.maximum];
-	if (typeof min !== 'number' || param.type === 'enum' || param.type === 'bool')
+	const [min, max] = param.range ?? [param.min, param.max];
+	if (typeof min !== 'number' || param.type === 'choice' || param.type === 'boolean')
 		return '';
 	return max > 1e9 ? `, at least ${count(min)}` : `, ${count(min)} to ${count(max)}`;
 }
@@ -72,6 +73,15 @@ function paramField(param) {
 		{ help: sentence(param.help ?? '').replace(/\bnull:/, 'empty:') + rangeText(param), read });
 }
 
+/* A model in a line, or what is wrong with it. */
+function facts(model) {
+	if (model.error)
+		return String(model.error.message ?? model.error);
+	const { position, n_params: size, n_ctx: context } = model;
+	return [scheme(position), size && `${compact(size)} parameters`, context && `context ${context}`]
+		.filter(Boolean).join(' · ');
+}
+
 /* -- the form --------------------------------------------------------------------------------------- */
 
 export class SubmitForm {
@@ -80,7 +90,7 @@ export class SubmitForm {
 		this.form = form;
 		this.onSubmitted = onSubmitted;
 		this.params = [];
-		this.keys = new Map(); /* body as sent -> idempotency key, so that a repeated press after a lost answer is one job */
+		this.keys = new Map(); /* body as sent -> its key: pressing again after a lost answer is the same job */
 		this.build();
 		form.addEventListener('submit', (event) => {
 			event.preventDefault();
@@ -118,12 +128,14 @@ export class SubmitForm {
 		const select = (...options) => h('select', {}, options);
 		const plain = (pointer, label, control, help) =>
 			newField(pointer, label, control, { help, read: () => control.value.trim() || undefined });
-		this.name = plain('/name', 'Name', h('input', { type: 'text', autocomplete: 'off', maxlength: 200 }), 'Yours to choose');
+		const name = h('input', { type: 'text', autocomplete: 'off', maxlength: 200 });
+		this.name = plain('/name', 'Name', name, 'Yours to choose');
 		this.device = plain('/engine/device', 'Device', select(option('', 'any')));
 		this.dtype = plain('/engine/dtype', 'Number format',
 			select(option('', 'auto'), option('f32', 'f32'), option('bf16', 'bf16'), option('f16', 'f16')));
 		this.scaling = plain('/engine/position', 'Position scaling',
-			select(option('', 'as trained'), option('none', 'none'), option('linear', 'linear'), option('yarn', 'YaRN')),
+			select(option('', 'as trained'), option('none', 'none'), option('linear', 'linear'),
+				option('yarn', 'YaRN')),
 			'Overrides the checkpoint, without training');
 		const factor = h('input', { type: 'text', inputmode: 'decimal', autocomplete: 'off', value: '4' });
 		this.factor = newField('/engine/position/factor', 'Scaling factor', factor, { read: () => {
@@ -158,8 +170,8 @@ export class SubmitForm {
 	}
 
 	setWorkers(workers) {
-		const devices = [...new Set(workers.map((w) => (typeof w.device === 'string' ? w.device : w.device?.device)).filter(Boolean))];
-		this.fill(this.device.control, ['', ...devices], '', (d) => d || 'any');
+		const devices = workers.map((w) => (typeof w.device === 'string' ? w.device : w.device?.device));
+		this.fill(this.device.control, ['', ...new Set(devices.filter(Boolean))], '', (d) => d || 'any');
 	}
 
 	fill(select, values, none, text = (v) => v) {
@@ -167,7 +179,8 @@ export class SubmitForm {
 		if (values.join('\n') === select.dataset.values)
 			return;
 		select.dataset.values = values.join('\n');
-		select.replaceChildren(...(values.length ? values.map((v) => h('option', { value: v }, text(v))) : [h('option', { value: '' }, none)]));
+		const options = values.map((v) => h('option', { value: v }, text(v)));
+		select.replaceChildren(...(options.length ? options : [h('option', { value: '' }, none)]));
 		if (values.includes(old))
 			select.value = old;
 		select.disabled = values.length === 0;
@@ -175,8 +188,6 @@ export class SubmitForm {
 
 	showModels() {
 		const ticked = new Set(this.chosen());
-		const facts = (m) => m.error ? String(m.error?.message ?? m.error) : [scheme(m.position), m.n_params && `${compact(m.n_params)} parameters`,
-			(m.context ?? m.n_ctx) && `context ${m.context ?? m.n_ctx}`].filter(Boolean).join(' · ');
 		const text = JSON.stringify(this.models.map((m) => [m.name, facts(m)]));
 		if (text === this.modelList.dataset.shown)
 			return;
@@ -226,7 +237,8 @@ export class SubmitForm {
 		}
 	}
 
-	/* Marks the field with the longest pointer that the given one starts with; false when there is none. */
+	/* Marks the field with the longest pointer that the given one starts with; false when there is
+	 * none. */
 	mark(pointer, detail) {
 		const under = (f) => pointer === f.pointer || pointer.startsWith(`${f.pointer}/`);
 		const field = this.fields().filter(under).sort((a, b) => b.pointer.length - a.pointer.length)[0];
@@ -269,7 +281,8 @@ export class SubmitForm {
 		const params = Object.fromEntries(this.params.map((f) => [f.pointer.split('/').pop(), value(f)]));
 		const type = value(this.scaling);
 		const factor = type && type !== 'none' ? value(this.factor) : undefined;
-		const engine = { device: value(this.device), dtype: value(this.dtype), position: type ? { type, factor } : undefined };
+		const position = type ? { type, factor } : undefined;
+		const engine = { device: value(this.device), dtype: value(this.dtype), position };
 		const job = { task: value(this.task), dataset: value(this.dataset), params, name: value(this.name) };
 		if (Object.values(engine).some((v) => v !== undefined))
 			job.engine = engine;

@@ -5,7 +5,6 @@ The program is $FATHOM, or build/fathom; its worker is a CPU. Screenshots go to 
 
 import json
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -17,9 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "build" / "screenshots"
 MODELS = ROOT / "eval" / "demo"
 
-WORDS = ("the of and to a in that it was he for on is with as his had but not at which be her she you him they from "
-         "have were said this all one would there been if so no when what up out into them could then some time very "
-         "little house day morning letter mother sister garden road evening window answer walked carried remembered").split()
+TEXTS = Path("/usr/share/common-licenses")  # English prose that every Debian machine has
+BOOKS = ("GPL-2", "MPL-2.0", "Apache-2.0")
 
 
 def missing():
@@ -31,6 +29,8 @@ def missing():
     for program in ("chromium", "chromedriver"):
         if not shutil.which(program):
             return f"{program} is not installed"
+    if not all((TEXTS / name).is_file() for name in BOOKS):
+        return f"no {', '.join(BOOKS)} in {TEXTS}"
     if not os.access(program_path(), os.X_OK):
         return f"{program_path()} is not built"
     if len(demo_models()) < 3:
@@ -47,16 +47,10 @@ def demo_models():
     return sorted(p.parent.name for p in MODELS.glob("*/config.json"))
 
 
-def write_books(folder, n=4, size=45_000):
-    """n books of made-up English, always the same."""
-    rng = random.Random(19)
+def write_books(folder):
     folder.mkdir(parents=True)
-    for i in range(n):
-        text = ""
-        while len(text) < size:
-            sentence = " ".join(rng.choices(WORDS, k=rng.randint(5, 18)))
-            text += sentence.capitalize() + (".\n\n" if rng.random() < 0.1 else ". ")
-        (folder / f"book{i}.txt").write_text(text)
+    for name in BOOKS:
+        (folder / f"{name}.txt").write_bytes((TEXTS / name).read_bytes())
 
 
 class Server:
@@ -70,9 +64,23 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         self.log = open(folder / "server.log", "w+")
         self.process = subprocess.Popen(
-            [program_path(), "serve", "--listen", f"127.0.0.1:{port}", "--data", folder / "data", "--models", MODELS,
-             "--datasets", folder / "datasets", "--workers", "cpu"],
-            stdout=self.log, stderr=self.log)
+            [
+                program_path(),
+                "serve",
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--data",
+                folder / "data",
+                "--models",
+                MODELS,
+                "--datasets",
+                folder / "datasets",
+                "--workers",
+                "cpu",
+            ],
+            stdout=self.log,
+            stderr=self.log,
+        )
         self.wait_until_up()
 
     def wait_until_up(self):
@@ -115,7 +123,9 @@ def start_browser(downloads):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.chrome.service.Service(shutil.which("chromedriver"))
     driver = webdriver.Chrome(service=service, options=options)
-    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
+    driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)}
+    )
     return driver
 
 
@@ -128,14 +138,18 @@ class Page:
 
     def open(self, route="#/", width=1280, height=900, dark=False):
         self.resize(width, height)
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-            "features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]},
+        )
         self.driver.get("about:blank")
         self.driver.get(f"{self.url}/{route}")
 
     def resize(self, width, height):
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+        )
 
     def js(self, code, *arguments):
         return self.driver.execute_script(code, *arguments)
@@ -160,8 +174,11 @@ class Page:
         raise AssertionError(f"not within {seconds} s: {what}")
 
     def choose(self, css, value):
-        self.js("arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))",
-                self.one(css), value)
+        self.js(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change', {bubbles: true}))",
+            self.one(css),
+            value,
+        )
 
     def fill(self, css, text):
         field = self.one(css)
@@ -170,8 +187,11 @@ class Page:
 
     def console(self, *expected):
         """Messages of the console, warnings and worse, without those that hold one of the expected words."""
-        return [m["message"] for m in self.driver.get_log("browser")
-                if m["level"] in ("WARNING", "SEVERE") and not any(word in m["message"] for word in expected)]
+        return [
+            m["message"]
+            for m in self.driver.get_log("browser")
+            if m["level"] in ("WARNING", "SEVERE") and not any(word in m["message"] for word in expected)
+        ]
 
     def shoot(self, name):
         """A picture of the whole page."""

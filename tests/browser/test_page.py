@@ -14,7 +14,7 @@ from urllib.parse import unquote
 sys.path.insert(0, str(Path(__file__).parent))
 import browser  # noqa: E402
 
-LENGTHS = [64, 128, 256, 512, 1024]
+LENGTHS = [128, 256, 512, 1024]
 CHART = "chart-title-canvas"
 READBACK = ("Canvas2D: Multiple readback",)  # our own looks at the pixels
 server = driver = page = downloads = folder = None
@@ -48,7 +48,8 @@ def n_curves():
 
 def pixels_of(index):
     """How many pixels of the canvas have the colour of a curve, exactly."""
-    return page.js("""
+    return page.js(
+        """
         const chart = Chart.getChart(arguments[0]), canvas = chart.canvas;
         const probe = document.createElement('canvas').getContext('2d');
         probe.fillStyle = chart.data.datasets[arguments[1]].borderColor;
@@ -58,7 +59,10 @@ def pixels_of(index):
         let n = 0;
         for (let i = 0; i < data.length; i += 4)
             n += data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255;
-        return n;""", CHART, index)
+        return n;""",
+        CHART,
+        index,
+    )
 
 
 def ready():
@@ -115,11 +119,13 @@ class TestPage(unittest.TestCase):
             box.click()
         self.assertEqual(page.text("#submit-button"), "Evaluate 3 models")
         page.fill("#f-params-lengths", ", ".join(map(str, LENGTHS)))
-        page.js("""
+        page.js(
+            """
             window.seen = [];
             new MutationObserver(() => document.querySelectorAll('.job progress').forEach((bar) => {
                 if (bar.value > 0 && !seen.includes(bar.value)) seen.push(bar.value);
-            })).observe(document.getElementById('jobs'), { subtree: true, attributes: true, childList: true });""")
+            })).observe(document.getElementById('jobs'), { subtree: true, attributes: true, childList: true });"""
+        )
         page.one("#submit-button").click()
         page.wait("three rows", lambda: len(page.all(".job")) == 3)
         page.wait("a running job", lambda: page.all(".chip.running"))
@@ -142,7 +148,9 @@ class TestPage(unittest.TestCase):
         job = server.get("/api/v1/jobs")["data"][0]
         metrics = server.get(f"/api/v1/jobs/{job['id']}")["result"]["metrics"]
         wanted = {m["length"]: m["value"] for m in metrics if m["name"] == "ppl_token"}
-        drawn = chart(f"chart.data.datasets.find((d) => d.label.startsWith('{job['model']} ')).data.map((p) => [p.x, p.y])")
+        drawn = chart(
+            f"chart.data.datasets.find((d) => d.label.startsWith('{job['model']} ')).data.map((p) => [p.x, p.y])"
+        )
         self.assertEqual(sorted(wanted), LENGTHS)
         self.assertEqual({x: y for x, y in drawn}, wanted)
 
@@ -151,16 +159,21 @@ class TestPage(unittest.TestCase):
 
         page.open()
         page.wait("three curves", lambda: n_curves() == 3)
-        x, y, value = chart("[chart.getDatasetMeta(0).data[2].x, chart.getDatasetMeta(0).data[2].y, "
-                            "chart.data.datasets[0].data[2].y]")
-        width, height = page.js(f"const c = document.getElementById('{CHART}'); return [c.clientWidth, c.clientHeight]")
+        x, y, value = chart(
+            "[chart.getDatasetMeta(0).data[2].x, chart.getDatasetMeta(0).data[2].y, "
+            "chart.data.datasets[0].data[2].y]"
+        )
+        width, height = page.js(
+            f"const c = document.getElementById('{CHART}'); return [c.clientWidth, c.clientHeight]"
+        )
         ActionChains(driver).move_to_element_with_offset(
-            page.one(f"#{CHART}"), round(x - width / 2), round(y - height / 2)).perform()
+            page.one(f"#{CHART}"), round(x - width / 2), round(y - height / 2)
+        ).perform()
         page.wait("the tooltip", lambda: chart("chart.tooltip.opacity") == 1)
-        self.assertEqual(chart("chart.tooltip.title"), [f"{LENGTHS[2]} tokens"])
+        self.assertEqual(chart("chart.tooltip.title"), [f"Length {LENGTHS[2]}"])
         lines = chart("chart.tooltip.body.flatMap((b) => b.lines)")
         self.assertEqual(len(lines), 3)
-        self.assertTrue(any(f"{value:.0f}" in line or f"{value:.1f}" in line for line in lines), (value, lines))
+        self.assertTrue(any(f" {value:.1f} ± " in line for line in lines), (value, lines))
         self.assertTrue(all(" ± " in line and " n " in line for line in lines), lines)
         page.shoot("hover")
 
@@ -168,13 +181,16 @@ class TestPage(unittest.TestCase):
         self.expected = READBACK
         page.open()
         page.wait("three curves", lambda: n_curves() == 3)
-        found = page.js("""
+        found = page.js(
+            """
             const chart = Chart.getChart(arguments[0]), ctx = chart.canvas.getContext('2d');
-            const scale = chart.canvas.width / chart.width, p = chart.data.datasets[0].data[4];
+            const scale = chart.canvas.width / chart.width, p = chart.data.datasets[0].data[3];
             const x = chart.scales.x.getPixelForValue(p.x), y = chart.scales.y.getPixelForValue(p.y + p.se);
             const { data } = ctx.getImageData((x - 3) * scale, (y - 1.5) * scale, 2, 3);
             const ground = ctx.getImageData((x - 14) * scale, (y - 9) * scale, 1, 1).data;
-            return [p.se, data.some((v, i) => i % 4 === 3 && v > 100), ground[3]];""", CHART)
+            return [p.se, data.some((v, i) => i % 4 === 3 && v > 100), ground[3]];""",
+            CHART,
+        )
         self.assertGreater(found[0], 0)
         self.assertTrue(found[1], "no cap where value + stderr is")
 
@@ -186,8 +202,11 @@ class TestPage(unittest.TestCase):
         rows = list(csv.DictReader(io.StringIO(path.read_text())))
         self.assertEqual(len(rows), 3 * len(LENGTHS))
         self.assertEqual({r["model"] for r in rows}, set(browser.demo_models()))
-        self.assertEqual([float(r["value"]) for r in rows[:5]], chart("chart.data.datasets[0].data.map((p) => p.y)"))
-        svg = server.text(unquote(page.one("#chart .tools a").get_attribute("href"))[len(server.url):])
+        self.assertEqual(
+            [float(r["value"]) for r in rows[: len(LENGTHS)]],
+            chart("chart.data.datasets[0].data.map((p) => p.y)"),
+        )
+        svg = server.text(unquote(page.one("#chart .tools a").get_attribute("href"))[len(server.url) :])
         self.assertIn("<svg", svg)
         for name in browser.demo_models():
             self.assertIn(name, svg)
@@ -235,33 +254,63 @@ class TestPage(unittest.TestCase):
         self.assertEqual(page.js("return location.hash"), f"#/jobs/{job}")
         self.assertEqual(page.text(".detail-body > .panel:not(.chart) .numbers thead th"), "Length")
         for link in page.all(".detail .tools a"):
-            server.text(link.get_attribute("href")[len(server.url):])
+            server.text(link.get_attribute("href")[len(server.url) :])
         page.shoot("job")
         page.resize(1280, 900)
-        page.js("[...document.querySelectorAll('.detail button')].find((b) => b.textContent === 'Delete job').click()")
+        page.js(
+            "[...document.querySelectorAll('.detail button')].find((b) => b.textContent === 'Delete job').click()"
+        )
         page.wait("the question", lambda: page.one("#confirm").is_displayed())
         page.one("#confirm-yes").click()
-        page.wait("the list without it", lambda: len(page.all(".job")) == 3 and page.one("#overview").is_displayed())
+        page.wait(
+            "the list without it", lambda: len(page.all(".job")) == 3 and page.one("#overview").is_displayed()
+        )
         self.assertNotIn(job, [j["id"] for j in server.get("/api/v1/jobs")["data"]])
 
     def test_51_a_running_job_can_be_cancelled(self):
         page.open()
         ready()
         page.all(".model input")[0].click()
-        page.fill("#f-params-lengths", "64, 128, 256, 512, 1024, 2048")
+        page.fill("#f-params-lengths", "128, 256, 512, 1024, 2048")
         page.one("#submit-button").click()
         page.wait("its row", lambda: len(page.all(".job")) == 4)
         page.all(".row-name")[0].click()
         page.wait("it runs", lambda: page.all(".detail .chip.running"))
-        page.js("[...document.querySelectorAll('.detail button')].find((b) => b.textContent === 'Cancel job').click()")
+        page.js(
+            "[...document.querySelectorAll('.detail button')].find((b) => b.textContent === 'Cancel job').click()"
+        )
         page.one("#confirm-yes").click()
         page.wait("it is cancelled", lambda: page.all(".detail .chip.cancelled"))
+
+    def test_52_a_failed_job_says_why(self):
+        page.open()
+        ready()
+        page.all(".model input")[0].click()
+        page.fill("#f-params-lengths", "1000000")
+        page.choose("#f-params-protocol", "prefix")
+        page.one("#submit-button").click()
+        page.wait("its row fails", lambda: page.all(".job .chip.failed"))
+        reason = page.text(".row-outcome.failed")
+        self.assertIn("books", reason)
+        self.assertTrue(page.one(".job .tick input").get_property("disabled"))
+        page.all(".row-name")[0].click()
+        page.wait("the reason on its page", lambda: page.all(".detail-body .form-alert"))
+        self.assertIn(reason, page.text(".detail-body .form-alert"))
 
     def test_60_a_phone_needs_no_sideways_scrolling(self):
         for name, route in (("phone", "#/"), ("phone-job", "#/jobs/1")):
             page.open(route, width=360, height=740)
-            page.wait("a curve", lambda: page.all("canvas") and page.js("return document.querySelector('main').innerText.length > 300"))
-            page.wait("a drawn frame", lambda: page.js("return [...document.querySelectorAll('canvas')].some((c) => c.offsetParent)"))
+            page.wait(
+                "a curve",
+                lambda: page.all("canvas")
+                and page.js("return document.querySelector('main').innerText.length > 300"),
+            )
+            page.wait(
+                "a drawn frame",
+                lambda: page.js(
+                    "return [...document.querySelectorAll('canvas')].some((c) => c.offsetParent)"
+                ),
+            )
             page.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
             self.assertEqual(page.js("return document.documentElement.scrollWidth"), 360)
             page.shoot(name)
@@ -269,7 +318,9 @@ class TestPage(unittest.TestCase):
     def test_61_the_dark_page_is_dark_and_readable(self):
         page.open(dark=True)
         page.wait("three curves", lambda: n_curves() == 3)
-        ground, ink = page.js("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")
+        ground, ink = page.js(
+            "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+        )
         self.assertLess(sum(rgb(ground)), 150)
         self.assertGreater(contrast(ground, ink), 7)
         for css in (".row-what", ".chip.succeeded", ".help", ".legend .quiet", "#submit-button", ".row-name"):
@@ -293,28 +344,97 @@ class TestPage(unittest.TestCase):
         page.wait("no banner", lambda: not page.one("#banner").is_displayed())
 
 
+class TestModules(unittest.TestCase):
+    """Modules without a DOM, called in the page."""
+
+    @classmethod
+    def setUpClass(cls):
+        page.open()
+
+    def call(self, module, function, *arguments):
+        return driver.execute_async_script(
+            "const [module, name, args, done] = arguments;"
+            "import(module).then((m) => done(m[name](...args)), (e) => done(String(e)))",
+            module,
+            function,
+            arguments,
+        )
+
+    def test_y_ticks_are_round_and_inside(self):
+        for low, high, wanted in (
+            (18, 24, [18, 19, 20, 21, 22, 23, 24]),
+            (2.95, 3.12, [2.95, 2.975, 3, 3.025, 3.05, 3.075, 3.1]),
+            (15, 300, [20, 30, 50, 70, 100, 200, 300]),
+            (9, 95000, [10, 100, 1000, 10000]),
+        ):
+            self.assertEqual(self.call("/axes.js", "yTicks", low, high), wanted)
+
+    def test_x_ticks_are_lengths_that_have_room(self):
+        lengths = [1024 * i for i in range(1, 11)]
+        self.assertEqual(self.call("/axes.js", "xTicks", lengths, 1000, 10500, 2000), lengths)
+        few = self.call("/axes.js", "xTicks", lengths, 1000, 10500, 300)
+        self.assertEqual([few[0], few[-1]], [1024, 10240])
+        self.assertLess(len(few), 8)
+        self.assertTrue({2048, 4096} <= set(few), few)
+
+    def test_numbers_have_the_digits_that_their_error_deserves(self):
+        for value, error, wanted in (
+            (20.1299, 0.4172, "20.13 ± 0.42"),
+            (1.53041, 0.00213, "1.5304 ± 0.0021"),
+            (134.04, 12.1, "134 ± 12"),
+            (20.1299, None, "20.130"),
+            (None, None, "–"),
+        ):
+            self.assertEqual(self.call("/format.js", "measureText", value, error), wanted)
+
+    def test_what_does_not_compare_is_said(self):
+        one = {
+            "tokenizer": "a",
+            "datasetFingerprint": "d",
+            "dataset": "books",
+            "subset": "",
+            "protocol": "windows",
+            "task": "pg19 v1",
+        }
+
+        def notes(metric="ppl_token", **other):
+            return self.call("/series.js", "cautions", [one, {**one, **other}], metric)
+
+        self.assertEqual(notes(), [])
+        self.assertIn("numbers of different tokenizers do not compare", notes(tokenizer="b")[0])
+        self.assertEqual(notes("bits_per_byte", tokenizer="b"), [])
+        self.assertIn("Different datasets (books; more)", notes(datasetFingerprint="e", dataset="more")[0])
+        self.assertIn("Different protocols (windows; prefix)", notes(protocol="prefix")[0])
+        self.assertIn("Different subsets", notes(subset="3")[0])
+
+
 def rgb(colour):
-    return [float(v) for v in colour[colour.index("(") + 1:-1].split(",")[:3]]
+    return [float(v) for v in colour[colour.index("(") + 1 : -1].split(",")[:3]]
 
 
 def contrast(a, b):
     """WCAG 2's contrast ratio."""
+
     def luminance(colour):
         parts = [v / 255 for v in rgb(colour)]
         r, g, b_ = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
         return 0.2126 * r + 0.7152 * g + 0.0722 * b_
+
     low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
 
 
 def page_contrast(css):
     """Of an element's text against the first ground behind it that is not transparent."""
-    ink, ground = page.js("""
+    ink, ground = page.js(
+        """
         let node = document.querySelector(arguments[0]);
         const ink = getComputedStyle(node).color;
         while (getComputedStyle(node).backgroundColor === 'rgba(0, 0, 0, 0)')
             node = node.parentElement;
-        return [ink, getComputedStyle(node).backgroundColor];""", css)
+        return [ink, getComputedStyle(node).backgroundColor];""",
+        css,
+    )
     return contrast(ink, ground)
 
 
