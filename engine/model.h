@@ -14,18 +14,18 @@
 #include "engine/tokenizer.h"
 
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
-const char *dtype_name(enum dtype d);  /* "f32", "f16", "bf16" */
-size_t dtype_size(enum dtype d);       /* bytes */
+const char *dtype_name(enum dtype d); /* "f32", "f16", "bf16" */
+size_t dtype_size(enum dtype d);      /* bytes */
 
 enum activation { ACT_GELU_TANH, ACT_GELU, ACT_SILU, ACT_RELU };
 
 struct model_config {
-	char family[64];                 /* architectures[0] */
+	char family[64]; /* architectures[0] */
 	uint32_t n_layer, n_head, n_kv_head, head_dim, dim, ffn_dim, n_vocab, n_ctx;
 	enum activation act;
 	bool mlp_gated, tied, attention_bias, mlp_bias;
-	float rms_eps, attention_scale;  /* attention_scale resolved: head_dim^-1/2 when null */
-	int64_t bos, eos;                /* -1: none */
+	float rms_eps, attention_scale; /* attention_scale resolved: head_dim^-1/2 when null */
+	int64_t bos, eos;               /* -1: none */
 	struct position position;
 };
 
@@ -39,28 +39,28 @@ struct tensor {
 
 /* Absent tensors (biases, gate, delta) have data NULL. Linear weights are [out, in]: y = x W^T + b. */
 struct layer_weights {
-	struct tensor attn_norm;               /* [dim] */
-	struct tensor q, k, v, o;              /* [n_head*head_dim, dim] [n_kv_head*head_dim, dim] x2 [dim, n_head*head_dim] */
+	struct tensor attn_norm;  /* [dim] */
+	struct tensor q, k, v, o; /* [n_head*head_dim, dim] [n_kv_head*head_dim, dim] x2 [dim, n_head*head_dim] */
 	struct tensor q_bias, k_bias, v_bias, o_bias;
-	struct tensor pope_delta;              /* [n_kv_head, head_dim] */
-	struct tensor mlp_norm;                /* [dim] */
-	struct tensor gate, up, down;          /* [ffn_dim, dim] x2 [dim, ffn_dim] */
+	struct tensor pope_delta;     /* [n_kv_head, head_dim] */
+	struct tensor mlp_norm;       /* [dim] */
+	struct tensor gate, up, down; /* [ffn_dim, dim] x2 [dim, ffn_dim] */
 	struct tensor gate_bias, up_bias, down_bias;
 };
 
 struct model {
-	char *path, *name;                     /* owned; name = last component of path */
-	char fingerprint[FINGERPRINT_LEN];     /* of config.json and the weight files; "" until model_fingerprint */
+	char *path, *name;                 /* owned; name = last component of path */
+	char fingerprint[FINGERPRINT_LEN]; /* of config.json and the weight files; "" until model_fingerprint */
 	char tokenizer_fingerprint[FINGERPRINT_LEN];
 	struct model_config config;
 	uint64_t n_params;
-	struct tensor embed;                   /* [n_vocab, dim] */
-	struct layer_weights *layers;          /* [n_layer] owned */
-	struct tensor norm;                    /* [dim] */
-	struct tensor head;                    /* [n_vocab, dim]; the embedding when tied */
-	struct tokenizer *tokenizer;           /* owned; NULL when there is no tokenizer.json */
-	struct json *raw_config;               /* owned: config.json as read */
-	struct checkpoint *files;              /* owned: the maps (engine/safetensors.h) */
+	struct tensor embed;          /* [n_vocab, dim] */
+	struct layer_weights *layers; /* [n_layer] owned */
+	struct tensor norm;           /* [dim] */
+	struct tensor head;           /* [n_vocab, dim]; the embedding when tied */
+	struct tokenizer *tokenizer;  /* owned; NULL when there is no tokenizer.json */
+	struct json *raw_config;      /* owned: config.json as read */
+	struct checkpoint *files;     /* owned: the maps (engine/safetensors.h) */
 };
 
 /* Opens a checkpoint directory. `position` is a job's override or NULL. Checks every tensor's presence, shape, dtype and

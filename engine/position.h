@@ -19,26 +19,24 @@ enum position_scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN };
 struct position {
 	enum position_type type;
 	enum position_scaling scaling;
-	double theta;            /* base of the frequencies */
-	double factor;           /* linear, yarn: s >= 1 */
+	double theta;                                        /* base of the frequencies */
+	double factor;                                       /* linear, yarn: s >= 1 */
 	double beta_fast, beta_slow, mscale, mscale_all_dim; /* yarn; mscale* 0: absent */
-	double attention_factor; /* amplitude on cos and sin; resolved, 1 unless yarn */
-	uint32_t original_ctx;   /* yarn: L in the formula */
-	uint32_t max_ctx;        /* context of the resolved settings (max_position_embeddings, scaled) */
-	bool truncate;           /* yarn: floor and ceil the correction range */
-	bool f32_freq;           /* inv_freq=f32: round each frequency to float first, as Hugging Face does */
+	double attention_factor;                             /* amplitude on cos and sin; resolved, 1 unless yarn */
+	uint32_t original_ctx;                               /* yarn: L in the formula */
+	uint32_t max_ctx; /* context of the resolved settings (max_position_embeddings, scaled) */
+	bool truncate;    /* yarn: floor and ceil the correction range */
+	bool f32_freq;    /* inv_freq=f32: round each frequency to float first, as Hugging Face does */
 };
 
 /* Reads scheme and scaling from a parsed config.json (position_embedding_type, rope_theta, rope_scaling /
  * rope_parameters, max_position_embeddings). Unknown types, unknown keys of rope_scaling and impossible values are
  * refused by name; yarn or linear on pope too. */
-err_code position_from_config(const struct json *config, uint32_t head_dim, struct position *out,
-                              struct err *e);
+err_code position_from_config(const struct json *config, uint32_t head_dim, struct position *out, struct err *e);
 
 /* Applies a job's override: {"type": "none"|"linear"|"yarn", "factor": 4, "original_max_position_embeddings": ...,
  * "inv_freq": "f32"|"exact", ...}. e->pointer is relative ("/factor"). */
-err_code position_override(struct position *p, const struct json *override, uint32_t head_dim,
-                           struct err *e);
+err_code position_override(struct position *p, const struct json *override, uint32_t head_dim, struct err *e);
 
 /* Members of a result's "position" object: {"type": "yarn", "theta": ..., "factor": 4.0, "attention_factor": ...}. The type
  * is "rope", "linear", "yarn" or "pope". */
@@ -46,12 +44,12 @@ void position_write(const struct position *p, struct json_writer *w, const char 
 
 /* Frequencies for a chain of `length` positions. */
 struct position_table {
-	uint32_t n_freq;  /* rope: head_dim/2; pope: head_dim */
-	uint64_t *freq;   /* [n_freq] owned: round(theta_c / 2pi * 2^64) */
+	uint32_t n_freq; /* rope: head_dim/2; pope: head_dim */
+	uint64_t *freq;  /* [n_freq] owned: round(theta_c / 2pi * 2^64) */
 	float amplitude;
 };
-err_code position_table_init(struct position_table *t, const struct position *p, uint32_t head_dim,
-                             uint64_t length, struct err *e);
+err_code position_table_init(struct position_table *t, const struct position *p, uint32_t head_dim, uint64_t length,
+                             struct err *e);
 void position_table_release(struct position_table *t);
 
 /* Whether the table depends on the chain's total length (none of today's schemes). */

@@ -25,9 +25,9 @@ struct checkpoint;
 
 /* A file that was opened. Borrowed from the checkpoint. */
 struct checkpoint_file {
-	char *name;       /* relative to the directory */
+	char *name; /* relative to the directory */
 	char *path;
-	struct stat st;   /* as it was when it was opened */
+	struct stat st;           /* as it was when it was opened */
 	const unsigned char *map; /* [st.st_size]; NULL for JSON files */
 };
 
@@ -40,8 +40,8 @@ void checkpoint_free(struct checkpoint *c); /* NULL is fine */
 const struct checkpoint_file *checkpoint_add(struct checkpoint *c, const char *name, struct err *e);
 
 /* Parses a JSON file of the directory, of at most max_bytes, and notes it. */
-err_code checkpoint_read_json(struct checkpoint *c, const char *name, size_t max_bytes,
-                              struct json **out, struct err *e);
+err_code checkpoint_read_json(struct checkpoint *c, const char *name, size_t max_bytes, struct json **out,
+                              struct err *e);
 
 /* Maps model.safetensors, or else the shards that model.safetensors.index.json names, and reads their headers. Once. */
 err_code checkpoint_map_weights(struct checkpoint *c, struct err *e);
