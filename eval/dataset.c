@@ -164,7 +164,7 @@ err_code dataset_open(const char *path, struct dataset **out, struct err *e)
 	d->raw = d->text = BUF_INIT(MAX_DOCUMENT_BYTES);
 	d->name = BUF_INIT(PATH_MAX);
 	d->root = mem_strdup(path, e);
-	rc = d->root ? ERR_OK : e->code;
+	rc = d->root ? ERR_OK : ERR_MEMORY;
 	if (!rc) {
 		for (n = strlen(d->root); n > 1 && d->root[n - 1] == '/'; n--)
 			d->root[n - 1] = '\0';

@@ -21,17 +21,15 @@ enum param_type {
 struct param {
 	const char *name;
 	enum param_type type;
-	const char *
-	    fallback; /* default as JSON text: "256", "\"windows\"", "[1024,2048]"; "null": none (all) */
-	const char *choices; /* PARAM_ENUM: "windows|sliding|prefix" */
+	const char *fallback; /* default as JSON text: "256", "\"windows\"", "[1024,2048]"; "null": none (all) */
+	const char *choices;  /* PARAM_ENUM: "windows|sliding|prefix" */
 	int64_t min, max;
 	const char *help; /* one line */
 };
 
 struct task; /* a row of the table in task.c; immutable, static */
 
-const struct task *task_find(const char *name,
-                             struct err *e); /* NULL: ERR_INPUT that lists the tasks */
+const struct task *task_find(const char *name, struct err *e); /* NULL: ERR_INPUT that lists the tasks */
 size_t task_count(void);
 const struct task *task_at(size_t i);
 const char *task_name(const struct task *t);
@@ -44,12 +42,10 @@ void task_help(const struct task *t, struct buf *out);
 
 /* Checks `given` (a JSON object or NULL) against the task's table and its cross-field rules, and appends the effective parameters
  * (every one, in table order) as a JSON object to out. e->pointer is relative to params: "/lengths/3". */
-err_code task_params(const struct task *t, const struct json *given, struct buf *out,
-                     struct err *e);
+err_code task_params(const struct task *t, const struct json *given, struct buf *out, struct err *e);
 
 /* Parses command-line "key=value" into a JSON object member appended to w by the parameter's type: lengths=512,1024. */
-err_code task_param_parse(const struct task *t, const char *assignment, struct json_writer *w,
-                          struct err *e);
+err_code task_param_parse(const struct task *t, const char *assignment, struct json_writer *w, struct err *e);
 
 /* -- names ------------------------------------------------------------------------------------- */
 
@@ -86,26 +82,23 @@ struct evaluation_watch {
 /* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL. ERR_INPUT
  * when there is nothing to score ("dataset 'x': no documents"). */
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
-                         const char *dataset_path, const char *dataset_name,
-                         const struct evaluation_watch *watch, struct evaluation **out,
-                         struct err *e);
+                         const char *dataset_path, const char *dataset_name, const struct evaluation_watch *watch,
+                         struct evaluation **out, struct err *e);
 void evaluation_free(struct evaluation *ev);
 
 uint32_t evaluation_n_units(const struct evaluation *ev);
-uint64_t evaluation_unit_tokens(const struct evaluation *ev,
-                                uint32_t unit);          /* input tokens: the work */
-uint64_t evaluation_tokens(const struct evaluation *ev); /* of all units */
-uint64_t evaluation_batch_tokens(
-    const struct evaluation *ev); /* its largest chain, the least that a batch
+uint64_t evaluation_unit_tokens(const struct evaluation *ev, uint32_t unit); /* input tokens: the work */
+uint64_t evaluation_tokens(const struct evaluation *ev);                     /* of all units */
+uint64_t evaluation_batch_tokens(const struct evaluation *ev);   /* its largest chain, the least that a batch
                                                                 * must hold: for session_memory */
 const char *evaluation_fingerprint(const struct evaluation *ev); /* of the dataset; borrowed */
 
 /* The members of the "planned" event's plan (wire.h), into the open object of w. A unit of 0 tokens has nothing to score (a
  * document without a window) and still has a result. */
 struct plan_engine {
-	const char *model_name; /* as it was asked for */
+	const char *model_name;                 /* as it was asked for */
 	const char *device, *dtype, *signature; /* dtype: the effective one */
-	uint64_t memory_bytes;  /* estimate; 0: none */
+	uint64_t memory_bytes;                  /* estimate; 0: none */
 };
 void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine *engine, struct json_writer *w);
 
@@ -134,22 +127,21 @@ struct unit_source {
 };
 
 /* Appends the metrics array (and n_skipped etc. as metrics of unit "items") under `key`. */
-err_code task_metrics(const struct task *t, const struct json *params,
-                      const struct unit_source *units, struct json_writer *w, const char *key,
-                      struct err *e);
+err_code task_metrics(const struct task *t, const struct json *params, const struct unit_source *units,
+                      struct json_writer *w, const char *key, struct err *e);
 
 /* Calls f with each item as one line of JSON without newline, in dataset order. */
 typedef int item_fn(void *arg, const char *line, size_t len);
-err_code task_items(const struct task *t, const struct json *params,
-                    const struct unit_source *units, item_fn *f, void *arg, struct err *e);
+err_code task_items(const struct task *t, const struct json *params, const struct unit_source *units, item_fn *f,
+                    void *arg, struct err *e);
 
 /* The curve of a result: what charts draw. Empty for tasks without lengths. Owned by the caller: free(points). */
 struct curve_point {
 	int64_t length;
 	double value, stderr_; /* stderr_ < 0: null */
 };
-err_code result_curve(const struct json *metrics, const char *metric /* "ppl_token" */,
-                      struct curve_point **points, size_t *n, struct err *e);
+err_code result_curve(const struct json *metrics, const char *metric /* "ppl_token" */, struct curve_point **points,
+                      size_t *n, struct err *e);
 
 /* The whole result object, at the top of w: `plan` is the planned event's plan, engine times come from the caller.
  * When units of the plan are missing from the source, the object has "partial": true and "failed_units". */
@@ -159,9 +151,8 @@ struct result_stats {
 	const uint32_t *failed_units; /* [n_failed_units] borrowed; may be NULL */
 	size_t n_failed_units;
 };
-err_code result_write(struct json_writer *w, const struct task *t, const struct json *params,
-                      const struct json *plan, const struct unit_source *units,
-                      const struct result_stats *stats, struct err *e);
+err_code result_write(struct json_writer *w, const struct task *t, const struct json *params, const struct json *plan,
+                      const struct unit_source *units, const struct result_stats *stats, struct err *e);
 
 /* -- the worker --------------------------------------------------------------------------------- */
 

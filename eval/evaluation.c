@@ -31,7 +31,7 @@ err_code evaluation_open(const struct model *m, const struct task *t, const stru
 	if (!rc) {
 		ev->dataset_name = mem_strdup(dataset_name, e);
 		ev->dataset_path = mem_strdup(dataset_path, e);
-		rc = ev->dataset_name && ev->dataset_path ? ERR_OK : e->code;
+		rc = ev->dataset_name && ev->dataset_path ? ERR_OK : ERR_MEMORY;
 	}
 	if (!rc)
 		rc = t->plan(ev, v, e);
@@ -278,7 +278,7 @@ static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, s
 	const struct evaluation_sink *sink = r->sink;
 	struct buf all = BUF_INIT((size_t)1 << 30); /* results with NULs between: reported when all are made */
 	size_t *at = mem_alloc(n, sizeof *at, e);
-	err_code rc = at ? ERR_OK : e->code;
+	err_code rc = at ? ERR_OK : ERR_MEMORY;
 
 	batch_builder_clear(&r->built);
 	for (uint32_t i = 0; i < n && !rc; i++) {

@@ -397,7 +397,7 @@ static err_code make_scratch(struct sums *sums, struct err *e)
 		n = sums->lengths[i].n > n ? sums->lengths[i].n : n;
 	sums->clusters = mem_alloc(n, sizeof *sums->clusters, e);
 	sums->means = mem_alloc(n, sizeof *sums->means, e);
-	return sums->clusters && sums->means ? ERR_OK : e->code;
+	return sums->clusters && sums->means ? ERR_OK : ERR_MEMORY;
 }
 
 err_code pg19_fold_metrics(const struct param_value *v, const struct unit_source *units, struct json_writer *w,
@@ -410,7 +410,7 @@ err_code pg19_fold_metrics(const struct param_value *v, const struct unit_source
 
 	sums.n_bins = pg19_edges(v[PG19_LENGTHS].list[sums.n_lengths - 1], sums.edges) - 1;
 	sums.lengths = mem_zalloc(sums.n_lengths, sizeof *sums.lengths, e);
-	rc = sums.lengths ? walk(v, units, &vis, e) : e->code;
+	rc = sums.lengths ? walk(v, units, &vis, e) : ERR_MEMORY;
 	if (!rc)
 		rc = make_scratch(&sums, e);
 	for (size_t i = 0; i < sums.n_lengths && !rc; i++)

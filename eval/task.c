@@ -214,6 +214,7 @@ static void write_value(const struct param *p, const struct param_value *v, stru
 		json_put_bool(w, p->name, v->i);
 	} else if (p->type == PARAM_ENUM) {
 		s = choice_at(p->choices, v->i, &len);
+		assert(s);
 		json_put_stringn(w, p->name, s, len);
 	} else {
 		json_begin_array(w, p->name);

@@ -213,7 +213,7 @@ static void take_line(struct worker *w, const char *line, size_t len)
 	}
 	if (!rc) {
 		c = mem_zalloc(1, sizeof *c, &e);
-		rc = c ? ERR_OK : e.code;
+		rc = c ? ERR_OK : ERR_MEMORY;
 	}
 	if (rc) {
 		worker_emit_failed(w, checked.job, NULL, &e);

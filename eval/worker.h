@@ -31,8 +31,8 @@ struct worker {
 	int out_fd;
 
 	pthread_mutex_t lock;
-	pthread_cond_t ready;           /* a command was queued */
-	struct command *head, **tail;   /* the queue, owned */
+	pthread_cond_t ready;         /* a command was queued */
+	struct command *head, **tail; /* the queue, owned */
 	struct {
 		struct command *command; /* borrowed: what the main thread does, from the pop on; NULL: nothing */
 		enum phase phase;

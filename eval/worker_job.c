@@ -162,8 +162,8 @@ static void describe(struct worker *w, const struct command *c)
 	err_code rc = name ? registry_model(&w->options->registry, name, &path, &e)
 	                   : err_set(&e, ERR_INPUT, "describe: no string 'model'");
 
-	if (!rc && model_open(path, NULL, &m, &e))
-		rc = err_wrap(&e, "model '%s'", name);
+	if (!rc)
+		rc = model_open(path, NULL, &m, &e);
 	if (rc) {
 		worker_emit_failed(w, -1, name, &e);
 	} else {
@@ -225,16 +225,14 @@ static err_code check_pin(const struct wish *wish, const char *what, const char 
 /* Opens the model afresh, so that a change on disk shows, and keeps the one that is loaded if it is the same. */
 static err_code load(struct worker *w, const struct wish *wish, struct loaded **out, struct err *e)
 {
-	struct loaded *l = mem_zalloc(1, sizeof *l, e);
-	struct model *m = NULL;
-	err_code rc = l ? model_open(wish->model_path, wish->position, &m, e) : e->code;
+	struct loaded *l;
+	struct model *m;
 
-	if (!rc)
-		rc = model_fingerprint(m, e);
-	if (rc) {
+	if (model_open(wish->model_path, wish->position, &m, e))
+		return e->code;
+	if (model_fingerprint(m, e)) {
 		model_free(m);
-		free(l);
-		return err_wrap(e, "model '%s'", wish->model);
+		return e->code;
 	}
 	for (struct loaded *old = w->loaded; old; old = old->next) {
 		if (strcmp(old->model->path, m->path) != 0 || strcmp(old->dtype, wish->dtype) != 0 ||
@@ -242,9 +240,13 @@ static err_code load(struct worker *w, const struct wish *wish, struct loaded **
 		    strcmp(old->model->tokenizer_fingerprint, m->tokenizer_fingerprint) != 0)
 			continue;
 		model_free(m);
-		free(l);
 		*out = old;
 		return ERR_OK;
+	}
+	l = mem_zalloc(1, sizeof *l, e);
+	if (!l) {
+		model_free(m);
+		return ERR_MEMORY;
 	}
 	l->model = m;
 	strncpy(l->dtype, wish->dtype, sizeof l->dtype - 1);
@@ -361,7 +363,7 @@ static void plan(struct worker *w, const struct command *c)
 		rc = engine_signature(w->options->device, wish.dtype, &signature, &e);
 	if (!rc) {
 		p = mem_zalloc(1, sizeof *p, &e);
-		rc = p ? ERR_OK : e.code;
+		rc = p ? ERR_OK : ERR_MEMORY;
 	}
 	if (!rc) {
 		p->job = c->job;
@@ -502,10 +504,11 @@ static void run(struct worker *w, const struct command *c)
 	struct err e;
 	err_code rc;
 
-	if (!p)
-		rc = err_set(&e, ERR_CONFLICT, "run: job %lld is not planned here", (long long)c->job);
-	else
-		rc = read_units(json_get(c->json, "units"), evaluation_n_units(p->ev), &units, &n, &e);
+	if (!p) {
+		finish(w, c, err_set(&e, ERR_CONFLICT, "run: job %lld is not planned here", (long long)c->job), &e);
+		return;
+	}
+	rc = read_units(json_get(c->json, "units"), evaluation_n_units(p->ev), &units, &n, &e);
 	if (!rc)
 		rc = ensure_session(w, p->loaded, &e);
 	for (uint32_t i = 0; i < n; i++)

@@ -104,12 +104,14 @@ int cmd_tokenize(int argc, char **argv)
 
 	if (!rc && help)
 		return 0;
-	model = rc ? NULL : options_get(options, "--model");
-	if (!rc && options_n_args(options))
+	if (rc)
+		return cmd_error("tokenize", &e);
+	model = options_get(options, "--model");
+	if (options_n_args(options))
 		rc = err_set(&e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(options, 0));
-	else if (!rc && !model)
+	else if (!model)
 		rc = err_set(&e, ERR_INPUT, "--model is missing");
-	if (!rc)
+	else
 		rc = tokenize(model, options_get(options, "--file"), options_count(options, "--json") > 0, &e);
 	options_free(options);
 	return rc ? cmd_error("tokenize", &e) : 0;

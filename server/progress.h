@@ -12,7 +12,7 @@ struct progress {
 	void (*stop)(void *arg);     /* once, from the progress thread, after SIGINT or SIGTERM */
 	void *arg;
 	uint64_t total;
-	const char *unit;            /* "tokens" */
+	const char *unit; /* "tokens" */
 };
 
 /* Catches SIGINT and SIGTERM from now on; a second one kills. */

@@ -17,10 +17,10 @@ struct json *fixture_params(const char *given);
 
 /* Results of units, as text, by unit. */
 struct fixture_units {
-	char **text; /* [n] owned; NULL: failed or not run */
+	char **text;  /* [n] owned; NULL: failed or not run */
 	char **error; /* [n] owned; the message of a unit that failed */
 	uint32_t n;
-	uint32_t at;      /* cursor of the source */
+	uint32_t at; /* cursor of the source */
 	uint32_t n_batches;
 	struct unit_source source;
 };

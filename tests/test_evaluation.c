@@ -186,20 +186,20 @@ START_TEST(sums_are_those_of_the_definition_for_every_protocol)
 	static const char text[] = "It was the best of times,\nit was  the worst of times, it was the age of wisdom. ";
 	static const struct {
 		const char *params;
-		char bos;
 		size_t stride; /* 0: the length */
+		char bos;
 		bool drop;
 	} cases[] = {
-	    {"{\"lengths\":[1,7,16,80,200]}", 'n', 0, false},
-	    {"{\"lengths\":[1,7,16,80,200],\"last_window\":\"drop\"}", 'n', 0, true},
-	    {"{\"lengths\":[1,7,16,80,200],\"bos\":\"document\"}", 'd', 0, false},
-	    {"{\"lengths\":[1,7,16,81,200],\"bos\":\"window\"}", 'w', 0, false},
-	    {"{\"lengths\":[1,7,16,81,200],\"bos\":\"window\",\"last_window\":\"drop\"}", 'w', 0, true},
-	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5}", 'n', 5, false},
-	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5,\"bos\":\"document\"}", 'd', 5, false},
-	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5,\"last_window\":\"drop\"}", 'n', 5,
+	    {"{\"lengths\":[1,7,16,80,200]}", 0, 'n', false},
+	    {"{\"lengths\":[1,7,16,80,200],\"last_window\":\"drop\"}", 0, 'n', true},
+	    {"{\"lengths\":[1,7,16,80,200],\"bos\":\"document\"}", 0, 'd', false},
+	    {"{\"lengths\":[1,7,16,81,200],\"bos\":\"window\"}", 0, 'w', false},
+	    {"{\"lengths\":[1,7,16,81,200],\"bos\":\"window\",\"last_window\":\"drop\"}", 0, 'w', true},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5}", 5, 'n', false},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5,\"bos\":\"document\"}", 5, 'd', false},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":5,\"last_window\":\"drop\"}", 5, 'n',
 	     true},
-	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":200}", 'n', 0, false},
+	    {"{\"lengths\":[1,7,16,80,200],\"protocol\":\"sliding\",\"stride\":200}", 0, 'n', false},
 	};
 
 	write_doc("a.txt", text);

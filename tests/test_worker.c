@@ -31,9 +31,11 @@ static struct buf input;
 
 static void start(const char *device)
 {
-	const char *program = getenv("FATHOM") ? getenv("FATHOM") : "build/fathom";
+	const char *program = getenv("FATHOM");
 	int in[2], out[2];
 
+	if (!program)
+		program = "build/fathom";
 	ck_assert_int_eq(pipe(in), 0);
 	ck_assert_int_eq(pipe(out), 0);
 	worker = fork();
