@@ -237,7 +237,7 @@ export class Curve {
 		const key = (s) => `${s.id} ${slotOf(s.id)} ${s.label}`;
 		reconcile(this.legend, this.all, key, (s) =>
 			h('li', {}, swatch(s.id), h('a', { href: `#/jobs/${s.id}` }, s.label),
-				h('span', { class: 'quiet' }, s.dataset),
+				h('span', { class: 'quiet' }, [s.dataset, s.name].filter(Boolean).join(' · ')),
 				this.onRemove && h('button', {
 					class: 'remove', type: 'button', title: 'Remove from the chart',
 					'aria-label': `Remove ${s.label} from the chart`, onclick: () => this.onRemove(s.id),

@@ -112,8 +112,8 @@ function newRow(job, onTick) {
 		outcome: h('p', { class: 'row-outcome' }),
 	};
 	const row = h('li', { class: 'job' }, parts.tick,
-		h('div', { class: 'row-title' }, parts.name, parts.scheme), parts.what, parts.chip, parts.when,
-		parts.progress, parts.outcome);
+		h('div', { class: 'row-title' }, parts.name, parts.scheme), parts.what,
+		h('div', { class: 'row-side' }, parts.chip, parts.when), parts.progress, parts.outcome);
 	row.parts = { ...parts, box };
 	return row;
 }

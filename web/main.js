@@ -11,7 +11,7 @@ import { Detail } from '/detail.js';
 import { $, announce, h, reconcile, setHidden, setText } from '/dom.js';
 import { timeOf } from '/format.js';
 import { countText, hasCurve, isActive, noteProgress, showJobs } from '/jobs.js';
-import { seriesOf } from '/series.js';
+import { seriesOf, subsetOf } from '/series.js';
 import { SubmitForm } from '/submit.js';
 
 const PAGE = 50;         /* jobs a page */
@@ -33,16 +33,19 @@ const allJobs = () => [...state.jobs, ...state.older];
 
 /* -- which curves ----------------------------------------------------------------------------------- */
 
-/* The newest curves on the newest one's dataset and task, once a model and parameters. */
+/* The newest curves that compare with the newest one (same task, dataset, subset and tokenizer), once each model and
+ * parameters. */
 function autoChoice() {
 	const curves = allJobs().filter(hasCurve);
-	const like = (j) => j.dataset === curves[0].dataset && j.task === curves[0].task;
+	const kind = (j) =>
+		JSON.stringify([j.task, j.dataset, subsetOf(j.params), j.plan?.model?.tokenizer_fingerprint]);
 	const seen = new Set();
 	const fresh = (j) => {
 		const key = JSON.stringify([j.model, j.params, j.engine]);
 		return !seen.has(key) && seen.add(key);
 	};
-	return new Set(curves.filter((j) => like(j) && fresh(j)).slice(0, MAX_AUTO).map((j) => j.id));
+	const chosen = curves.filter((j) => kind(j) === kind(curves[0]) && fresh(j));
+	return new Set(chosen.slice(0, MAX_AUTO).map((j) => j.id));
 }
 
 const drawnIds = () => state.ticked ?? autoChoice();

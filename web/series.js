@@ -20,7 +20,7 @@ function pointsOf(metrics, name) {
 }
 
 /* What leaves documents out. `prefix` sets min_doc_tokens by itself: there it is the protocol's. */
-function subsetOf(params) {
+export function subsetOf(params) {
 	const names = ['max_docs', 'max_tokens_per_doc', 'limit', params.protocol !== 'prefix' && 'min_doc_tokens'];
 	return names.map((name) => params[name] ?? '').join(' ');
 }
@@ -39,6 +39,7 @@ export function seriesOf(job, model) {
 		task: `${result.task?.name ?? job.task} v${result.task?.version ?? '?'}`,
 		subset: subsetOf(params),
 		dataset: result.dataset?.name ?? job.dataset,
+		name: job.name ?? '',
 		datasetFingerprint: result.dataset?.fingerprint ?? job.dataset,
 		tokenizer: result.model?.tokenizer_fingerprint ?? null,
 		context: overridden ? null : (model?.n_ctx ?? null),

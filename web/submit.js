@@ -90,6 +90,9 @@ export class SubmitForm {
 		this.form = form;
 		this.onSubmitted = onSubmitted;
 		this.params = [];
+		this.models = [];
+		this.datasets = [];
+		this.tasks = [];
 		this.keys = new Map(); /* body as sent -> its key: pressing again after a lost answer is the same job */
 		this.build();
 		form.addEventListener('submit', (event) => {
@@ -108,6 +111,10 @@ export class SubmitForm {
 		control: this.modelList, error: this.modelError };
 		this.dataset = this.selectField('/dataset', 'Dataset');
 		this.task = this.selectField('/task', 'Task');
+		this.dataset.control.addEventListener('change', () => {
+			this.datasetChosen = true;
+			this.showDataset();
+		});
 		this.task.control.addEventListener('change', () => this.showTask());
 		this.plain = h('div', { class: 'grid' });
 		this.rest = h('div', { class: 'grid' });
@@ -159,7 +166,24 @@ export class SubmitForm {
 	}
 
 	setDatasets(datasets) {
+		this.datasets = datasets;
 		this.fill(this.dataset.control, datasets.map(nameOf), 'No datasets: start the server with --datasets DIR');
+		this.suggestDataset();
+	}
+
+	/* A dataset that has the task's name, until somebody chose one. */
+	suggestDataset() {
+		const names = this.datasets.map(nameOf);
+		if (!this.datasetChosen && names.includes(this.task.control.value))
+			this.dataset.control.value = this.task.control.value;
+		this.showDataset();
+	}
+
+	showDataset() {
+		const d = this.datasets.find((x) => nameOf(x) === this.dataset.control.value);
+		const files = d?.files > 1 ? `${count(d.files)} files, ` : '';
+		const size = d?.bytes ? compact(d.bytes).replace(/[a-zA-Z]?$/, ' $&B') : '';
+		setText(this.dataset.node.querySelector('.help'), files + size);
 	}
 
 	setTasks(tasks) {
@@ -192,15 +216,16 @@ export class SubmitForm {
 		if (text === this.modelList.dataset.shown)
 			return;
 		this.modelList.dataset.shown = text;
+		const sorted = [...this.models].sort((a, b) => Boolean(a.error) - Boolean(b.error));
 		const row = (m) => {
 			const box = h('input', { type: 'checkbox', name: 'model', value: m.name, disabled: Boolean(m.error) });
 			box.checked = ticked.has(m.name);
 			return h('label', { class: 'model' }, box, h('span', {}, h('span', { class: 'model-name' }, m.name),
-				h('span', { class: 'quiet' }, facts(m))));
+				h('span', { class: m.error ? 'quiet broken' : 'quiet', title: m.error && facts(m) }, facts(m))));
 		};
 		const none = h('p', { class: 'empty' }, 'No models found. Start the server with ', h('code', {}, '--models DIR'),
 			': a folder that holds checkpoints, each a folder with config.json.');
-		this.modelList.replaceChildren(...(this.models.length ? this.models.map(row) : [none]));
+		this.modelList.replaceChildren(...(sorted.length ? sorted.map(row) : [none]));
 	}
 
 	chosen() {
@@ -216,6 +241,7 @@ export class SubmitForm {
 		this.rest.replaceChildren(...this.params.slice(N_PLAIN).map((f) => f.node));
 		setHidden(this.more, this.params.length <= N_PLAIN);
 		setText(this.task.node.querySelector('.help'), sentence(task?.summary ?? ''));
+		this.suggestDataset();
 	}
 
 	showButton() {
