@@ -546,10 +546,10 @@ err_code core_run(struct core *c, struct err *e)
 		int64_t now = core_now_ms();
 
 		supervise_step(c, now);
-		describe_step(c, now);
 		rc = serve_requests(c, e);
 		if (rc)
 			break;
+		describe_step(c, now);
 		if (!core_store_waits(c, now))
 			settle_jobs(c);
 		assign_all(c);
