@@ -255,7 +255,7 @@ static err_code take_tags(struct draft *d, const struct json *v, struct err *e)
 		tags[n++] = m;
 	}
 	if (n)
-		qsort(tags, n, sizeof *tags, compare_tags);
+		qsort(tags, n, sizeof *tags, compare_tags); /* NOLINT(bugprone-sizeof-expression): pointers are meant */
 	json_begin_object(&w, NULL);
 	for (size_t i = 0; i < n; i++)
 		json_put_string(&w, json_key(tags[i]), json_string(tags[i]));

@@ -115,26 +115,35 @@ static void linear_ticks(struct ticks *t, double low, double high)
 
 	while (i < 4 && steps[i] * size < rough)
 		i++;
-	for (double k = ceil(low / (steps[i] * size)); k * steps[i] * size <= high; k++)
-		add_tick(t, k * steps[i] * size);
+	for (long k = (long)ceil(low / (steps[i] * size)); (double)k * steps[i] * size <= high; k++)
+		add_tick(t, (double)k * steps[i] * size);
 }
 
-/* About five to nine round numbers. */
+/* About five to nine round numbers: these steps in each decade. */
 static void value_ticks(struct ticks *t, double low, double high)
 {
-	static const double fine[] = {1, 1.5, 2, 3, 4, 5, 7}, middle[] = {1, 2, 3, 5, 7}, coarse[] = {1, 2, 5};
-	double ratio = high / low;
-	const double *steps = ratio < 12 ? fine : ratio < 60 ? middle : coarse;
-	size_t n = ratio < 12 ? 7 : ratio < 60 ? 5 : ratio < 3000 ? 3 : 1;
+	static const struct {
+		double below; /* of high / low */
+		double steps[7];
+		size_t n;
+	} table[] = {
+	    {12, {1, 1.5, 2, 3, 4, 5, 7}, 7}, {60, {1, 2, 3, 5, 7}, 5}, {3000, {1, 2, 5}, 3}, {INFINITY, {1}, 1}};
+	double ratio = high / low, tick;
+	size_t row = 0;
 
 	if (ratio < 3) {
 		linear_ticks(t, low, high);
 		return;
 	}
-	for (double d = floor(log10(low)); d <= log10(high); d++)
-		for (size_t i = 0; i < n; i++)
-			if (steps[i] * pow(10, d) >= low && steps[i] * pow(10, d) <= high)
-				add_tick(t, steps[i] * pow(10, d));
+	while (row < 3 && ratio >= table[row].below)
+		row++;
+	for (int decade = (int)floor(log10(low)); decade <= (int)log10(high); decade++) {
+		for (size_t i = 0; i < table[row].n; i++) {
+			tick = table[row].steps[i] * pow(10, decade);
+			if (tick >= low && tick <= high)
+				add_tick(t, tick);
+		}
+	}
 }
 
 static bool is_power_of_two(double x)

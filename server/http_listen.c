@@ -59,7 +59,7 @@ static err_code describe_socket(int fd, char *url, size_t size, bool *loopback, 
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
 		struct sockaddr_storage storage;
-	} a;
+	} a = {0};
 	socklen_t len = sizeof a;
 	char host[NI_MAXHOST], port[16];
 

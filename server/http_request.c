@@ -138,6 +138,17 @@ static void set_default_header(struct http_request *r, const char *name, const c
 		http_set_header(r, name, "%s", value);
 }
 
+/* MHD takes memory that it only reads as void *. */
+static void *unconst(const void *p)
+{
+	union {
+		const void *in;
+		void *out;
+	} u = {.in = p};
+
+	return u.out;
+}
+
 static void set_response(struct http_request *r, unsigned status, const char *type, struct MHD_Response *response,
                          size_t len)
 {
@@ -166,14 +177,13 @@ void http_send(struct http_request *r, unsigned status, const char *type, struct
 	}
 	buf_release(body);
 	if (!response)
-		response = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
+		response = MHD_create_response_from_buffer(0, unconst(""), MHD_RESPMEM_PERSISTENT);
 	set_response(r, status, len ? type : NULL, response, len);
 }
 
 void http_send_static(struct http_request *r, const char *type, const void *data, size_t len)
 {
-	set_response(r, 200, type,
-	             MHD_create_response_from_buffer(len, (void *)(uintptr_t)data, MHD_RESPMEM_PERSISTENT), len);
+	set_response(r, 200, type, MHD_create_response_from_buffer(len, unconst(data), MHD_RESPMEM_PERSISTENT), len);
 }
 
 void http_send_file(struct http_request *r, const char *type, int fd, uint64_t size)

@@ -182,9 +182,15 @@ static bool wants_help(int argc, char **argv)
 err_code options_parse(const struct option_spec *specs, size_t n_specs, const char *usage, const char *summary,
                        int argc, char **argv, struct options **out, int *help, struct err *e)
 {
-	struct options *o = mem_zalloc(1, sizeof *o, e);
+	struct options *o;
 
-	*help = 0;
+	*out = NULL;
+	*help = wants_help(argc, argv);
+	if (*help) {
+		print_help(specs, n_specs, usage, summary);
+		return ERR_OK;
+	}
+	o = mem_zalloc(1, sizeof *o, e);
 	if (!o)
 		return e->code;
 	o->specs = specs;
@@ -192,12 +198,8 @@ err_code options_parse(const struct option_spec *specs, size_t n_specs, const ch
 	o->values = mem_zalloc(n_specs, sizeof *o->values, e);
 	if (!o->values)
 		goto fail;
-	if (wants_help(argc, argv)) {
-		print_help(specs, n_specs, usage, summary);
-		*help = 1;
-	} else if (parse_args(o, argc, argv, e) || fill_defaults(o, e)) {
+	if (parse_args(o, argc, argv, e) || fill_defaults(o, e))
 		goto fail;
-	}
 	*out = o;
 	return ERR_OK;
 fail:

@@ -171,7 +171,7 @@ START_TEST(many_lengths_are_labelled_without_overlap)
 	struct curve_point many[64];
 	struct curve_series series[] = {{"many", many, 64}};
 	struct buf b;
-	double x[64];
+	double x[64] = {0};
 	size_t n = 0;
 
 	for (int i = 0; i < 64; i++)

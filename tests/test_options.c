@@ -134,7 +134,7 @@ START_TEST(help_wins_over_errors)
 	ck_assert_ptr_nonnull(freopen("/dev/null", "w", stdout));
 	ck_ok(PARSE(&o, &help, &e, "--nope", "--help"), &e);
 	ck_assert_int_eq(help, 1);
-	options_free(o);
+	ck_assert_ptr_null(o);
 }
 END_TEST
 
