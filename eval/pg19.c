@@ -146,11 +146,11 @@ static err_code read_docs(struct evaluation *ev, const struct param_value *v, st
 			return err_set(e, ERR_CANCELLED, "stopped while the documents were read");
 	}
 	if (notes.n_replaced)
-		evaluation_warn(ev, "%zu invalid UTF-8 sequences in %zu documents became U+FFFD (first: '%s')",
-		                notes.n_replaced, notes.n_invalid, notes.first_invalid);
+		evaluation_warn(ev, "invalid UTF-8 became U+FFFD: %zu sequences in %zu of %zu documents (first: '%s')",
+		                notes.n_replaced, notes.n_invalid, p->n_docs, notes.first_invalid);
 	if (notes.n_short && p->n_docs)
-		evaluation_warn(ev, "%zu documents with fewer than %lld tokens were left out (min_doc_tokens)",
-		                notes.n_short, (long long)v[PG19_MIN_TOKENS].i);
+		evaluation_warn(ev, "min_doc_tokens %lld leaves out %zu of %zu documents",
+		                (long long)v[PG19_MIN_TOKENS].i, notes.n_short, notes.n_short + p->n_docs);
 	if (notes.n_short && !p->n_docs)
 		return err_set(e, ERR_INPUT, "no document has %lld tokens (min_doc_tokens); %zu are shorter",
 		               (long long)v[PG19_MIN_TOKENS].i, notes.n_short);
@@ -245,10 +245,10 @@ static void warn_short(struct evaluation *ev, size_t length)
 	}
 	if (n_ragged)
 		evaluation_warn(
-		    ev, "length %llu: %zu of %zu documents are shorter, their only window is ragged (first: '%s')",
+		    ev, "length %llu: %zu of %zu documents shorter than it, one ragged window each (first: '%s')",
 		    (unsigned long long)rule.length, n_ragged, p->n_docs, ragged);
 	if (n_none)
-		evaluation_warn(ev, "length %llu: %zu of %zu documents have no window (first: '%s')",
+		evaluation_warn(ev, "length %llu: %zu of %zu documents without a window (first: '%s')",
 		                (unsigned long long)rule.length, n_none, p->n_docs, none);
 }
 

@@ -57,9 +57,8 @@ static void write_csv(const struct json *result, struct buf *out)
 	                                      "value", "stderr", "n",      "unit", "reason"};
 	const struct json *model = json_get(result, "model"), *task = json_get(result, "task");
 
-	buf_puts(
-	    out,
-	    "model,position,task,dataset,protocol,dtype,metric,group,length,from,to,value,stderr,n,unit,reason\r\n");
+	buf_puts(out,
+	         "model,position,task,dataset,protocol,dtype,metric,group,length,from,to,value,stderr,n,unit,reason\n");
 	for (const struct json *m = json_first(json_get(result, "metrics")); m; m = json_next(m)) {
 		put_member(out, model, "name");
 		buf_putc(out, ',');
@@ -76,7 +75,7 @@ static void write_csv(const struct json *result, struct buf *out)
 			buf_putc(out, ',');
 			put_member(out, m, columns[i]);
 		}
-		buf_puts(out, "\r\n");
+		buf_putc(out, '\n');
 	}
 }
 

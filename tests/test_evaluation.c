@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/utf8.h"
 #include "tests/fixture.h"
@@ -487,7 +488,7 @@ START_TEST(subsets_take_the_first_long_enough_documents_and_cut_them)
 	ck_assert_uint_eq(json_count(o.items), 2);
 	ck_assert_str_eq(json_get_string(json_first(o.items), "doc"), "b.txt");
 	ck_assert_double_eq(fixture_member(json_first(o.items), "n_tokens"), 32);
-	ck_assert(warns(&o, "1 documents with fewer than 50 tokens were left out"));
+	ck_assert(warns(&o, "min_doc_tokens 50 leaves out 1 of 3 documents"));
 	ck_assert_double_eq(fixture_member(json_get(o.plan, "dataset"), "n_items"), 2);
 	release(&o);
 }
@@ -500,13 +501,13 @@ START_TEST(short_documents_are_ragged_with_a_warning_or_skipped_and_counted)
 	write_words("a.txt", 10, 1);
 	write_words("b.txt", 100, 2);
 	evaluate("{\"lengths\":[8,50]}", &o);
-	ck_assert(warns(&o, "length 50: 1 of 2 documents are shorter, their only window is ragged (first: 'a.txt')"));
+	ck_assert(warns(&o, "length 50: 1 of 2 documents shorter than it, one ragged window each (first: 'a.txt')"));
 	ck_assert(!warns(&o, "length 8"));
 	ck_assert_uint_eq(json_count(o.items), 4);
 	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "n_skipped", 50), "value"), 0);
 	release(&o);
 	evaluate("{\"lengths\":[8,50],\"last_window\":\"drop\"}", &o);
-	ck_assert(warns(&o, "length 50: 1 of 2 documents have no window (first: 'a.txt')"));
+	ck_assert(warns(&o, "length 50: 1 of 2 documents without a window (first: 'a.txt')"));
 	ck_assert_uint_eq(json_count(o.items), 3);
 	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "n_skipped", 50), "value"), 1);
 	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "ppl_token", 50), "n_docs"), 1);
@@ -538,8 +539,126 @@ START_TEST(replaced_bytes_are_counted_in_a_warning)
 	write_doc("a.txt", "ok");
 	write_doc("b.txt", "bad \xFF\xC3 bytes");
 	evaluate("{\"lengths\":[8]}", &o);
-	ck_assert(warns(&o, "2 invalid UTF-8 sequences in 1 documents became U+FFFD (first: 'b.txt')"));
+	ck_assert(warns(&o, "invalid UTF-8 became U+FFFD: 2 sequences in 1 of 2 documents (first: 'b.txt')"));
 	release(&o);
+}
+END_TEST
+
+/* -- what the model must have ------------------------------------------------------------------- */
+
+/* Opens DIR/tiny anew after an edit of one of its files. */
+static void edit_model(const char *file, const char *from, const char *to)
+{
+	char path[2 * PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/tiny", root);
+	fixture_edit(path, file, from, to);
+	session_close(session);
+	model_free(model);
+	session = NULL;
+	ck_ok(model_open(path, NULL, &model, &e), &e);
+}
+
+START_TEST(bos_is_the_bos_token_else_eos_else_refused)
+{
+	struct evaluation *ev = NULL;
+	struct outcome o = {0};
+	char first[17];
+
+	write_doc("a.txt", "abc");
+	evaluate("{\"lengths\":[4],\"bos\":\"document\"}", &o); /* eos: checked to the bit elsewhere */
+	snprintf(first, sizeof first, "%s", json_get_string(json_first(o.items), "key"));
+	release(&o);
+	edit_model("config.json", "\"bos_token_id\":null", "\"bos_token_id\":7");
+	session = fixture_eval_session(model);
+	evaluate("{\"lengths\":[4],\"bos\":\"document\"}", &o);
+	ck_assert_str_ne(json_get_string(json_first(o.items), "key"), first);
+	release(&o);
+	edit_model("config.json", "\"bos_token_id\":7", "\"bos_token_id\":null");
+	edit_model("config.json", "\"eos_token_id\":256", "\"eos_token_id\":null");
+	ck_err(try_open("{\"lengths\":[4],\"bos\":\"document\"}", &ev), ERR_INPUT,
+	       "has no bos_token_id or eos_token_id", &e);
+	ck_assert_str_eq(e.pointer, "/bos");
+}
+END_TEST
+
+START_TEST(a_tokenizer_that_adds_bos_gets_a_warning_unless_bos_is_set)
+{
+	struct outcome o = {0};
+
+	write_doc("a.txt", "abc");
+	edit_model("tokenizer.json", "\"post_processor\":null",
+	           "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<|"
+	           "endoftext|>\","
+	           "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":"
+	           "{\"<|endoftext|>\":{\"id\":\"<|endoftext|>\",\"ids\":[256],\"tokens\":[\"<|endoftext|>\"]}}}");
+	session = fixture_eval_session(model);
+	evaluate("{\"lengths\":[4]}", &o);
+	ck_assert(warns(&o, "tokenizer adds BOS"));
+	ck_assert_double_eq(fixture_member(json_first(o.items), "n_tokens"), 2); /* and no BOS was added */
+	release(&o);
+	evaluate("{\"lengths\":[4],\"bos\":\"document\"}", &o);
+	ck_assert(!warns(&o, "tokenizer adds BOS"));
+	ck_assert_double_eq(fixture_member(json_first(o.items), "n_tokens"), 3); /* once, not twice */
+	release(&o);
+}
+END_TEST
+
+START_TEST(a_model_without_a_tokenizer_is_refused_by_name)
+{
+	struct evaluation *ev = NULL;
+	char path[2 * PATH_MAX];
+
+	write_doc("a.txt", "abc");
+	snprintf(path, sizeof path, "%s/tiny/tokenizer.json", root);
+	ck_assert_int_eq(unlink(path), 0);
+	edit_model("config.json", "\"bos_token_id\":null", "\"bos_token_id\":7");
+	ck_err(try_open("{\"lengths\":[4]}", &ev), ERR_INPUT, "model 'tiny' has no tokenizer.json", &e);
+}
+END_TEST
+
+/* -- the shared models --------------------------------------------------------------------------- */
+
+START_TEST(the_first_thousand_tokens_of_a_book_have_the_reference_loss)
+{
+	struct json *reference, *params;
+	struct evaluation *ev = NULL;
+	struct fixture_units units;
+	struct json *items;
+	const char *path = fixture_shared("models/rope-29m");
+	double want = 0, got;
+	char at[PATH_MAX];
+
+	if (!path || !fixture_data("pg19/test/15562.txt")) {
+		fixture_skip("the_first_thousand_tokens_of_a_book_have_the_reference_loss",
+		             "no shared models and books");
+		return;
+	}
+	session_close(session);
+	model_free(model);
+	ck_ok(model_open(path, NULL, &model, &e), &e);
+	session = fixture_eval_session(model);
+	snprintf(at, sizeof at, "%s", fixture_shared("models/reference.json"));
+	ck_ok(json_parse_file(at, 1 << 24, &reference, &e), &e);
+	for (const struct json *b = json_first(json_get(json_get(json_get(reference, "models"), "rope-29m"), "books"));
+	     b; b = json_next(b))
+		if (!strcmp(json_get_string(b, "book"), "15562") && fixture_member(b, "L") == 1024)
+			want = fixture_member(b, "nll_sum");
+	params = fixture_params("{\"lengths\":[1024],\"max_tokens_per_doc\":1025}");
+	ck_ok(evaluation_open(model, task_find("pg19", &e), params, fixture_data("pg19/test/15562.txt"), "book", NULL,
+	                      &ev, &e),
+	      &e);
+	fixture_units_init(&units, evaluation_n_units(ev));
+	fixture_run(ev, session, NULL, 0, &units);
+	items = fixture_items(params, &units);
+	got = fixture_member(json_first(items), "nll");
+	ck_assert_double_eq(fixture_member(json_first(items), "n_tokens"), 1024);
+	ck_assert_double_eq_tol(got, want, 1e-5 * want); /* f32, another order of sums */
+	json_free(items);
+	json_free(params);
+	json_free(reference);
+	fixture_units_release(&units);
+	evaluation_free(ev);
 }
 END_TEST
 
@@ -587,6 +706,10 @@ Suite *evaluation_suite(void)
 	tcase_add_test(c, short_documents_are_ragged_with_a_warning_or_skipped_and_counted);
 	tcase_add_test(c, what_has_nothing_to_score_is_refused_at_the_plan);
 	tcase_add_test(c, replaced_bytes_are_counted_in_a_warning);
+	tcase_add_test(c, bos_is_the_bos_token_else_eos_else_refused);
+	tcase_add_test(c, a_tokenizer_that_adds_bos_gets_a_warning_unless_bos_is_set);
+	tcase_add_test(c, a_model_without_a_tokenizer_is_refused_by_name);
+	tcase_add_test(c, the_first_thousand_tokens_of_a_book_have_the_reference_loss);
 	tcase_add_test(c, a_plan_can_be_stopped);
 	suite_add_tcase(s, c);
 	return s;
