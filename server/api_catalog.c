@@ -314,7 +314,7 @@ void api_health(struct http_request *r)
 {
 	struct buf b = BUF_INIT(1000);
 	struct json_writer w = JSON_WRITER(&b);
-	bool stopping = http_stopping(r);
+	bool stopping = http_stopping(r) || core_stopping(api_of(r)->core);
 
 	json_begin_object(&w, NULL);
 	json_put_string(&w, "status", stopping ? "stopping" : "ok");

@@ -446,7 +446,7 @@ int64_t core_job_live_tokens(struct core *c, int64_t job)
 
 /* -- the loop ----------------------------------------------------------------------------------------------- */
 
-static bool stop_asked(struct core *c)
+bool core_stopping(struct core *c)
 {
 	bool stop;
 
@@ -542,7 +542,7 @@ err_code core_run(struct core *c, struct err *e)
 	struct err ignored;
 	err_code rc = ERR_OK;
 
-	while (!rc && !stop_asked(c)) {
+	while (!rc && !core_stopping(c)) {
 		int64_t now = core_now_ms();
 
 		supervise_step(c, now);

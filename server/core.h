@@ -33,6 +33,7 @@ err_code core_open(const struct core_options *o, struct core **out, struct err *
  * answered with ERR_CANCELLED, the store is checkpointed. */
 err_code core_run(struct core *c, struct err *e);
 void core_stop(struct core *c); /* from any thread */
+bool core_stopping(struct core *c); /* asked to stop; from any thread */
 void core_free(struct core *c);
 
 enum request_kind {
