@@ -1,5 +1,5 @@
-/* Added tokens: see added.h. A set is a sorted array used as a trie: the patterns that share the bytes read so far are
- * a range of it, which each byte narrows. */
+/* Added tokens: see added.h. A set is a sorted array used as a trie: the patterns that share the bytes read so far
+ * are a range of it, which each byte narrows. */
 #include "engine/added.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static size_t lower(const struct added_set *set, size_t lo, size_t hi, size_t de
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
-		if ((uint8_t)set->sorted[mid]->pattern[depth] < c)
+		if ((uint8_t)set->sorted[mid].pattern[depth] < c)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -33,8 +33,8 @@ static const struct added_token *longest(const struct added_set *set, const char
 	for (size_t depth = 0; lo < hi; depth++) {
 		unsigned c;
 
-		if (set->sorted[lo]->pattern_len == depth) /* sorts before those that it begins */
-			best = set->sorted[lo++];
+		if (set->sorted[lo].pattern_len == depth) /* sorts before those that it begins */
+			best = &set->sorted[lo++];
 		if (depth == len)
 			break;
 		c = (uint8_t)s[depth];
@@ -84,8 +84,7 @@ static bool find(struct added_iter *it, struct added_piece *out)
 		if (!t)
 			continue;
 		to = from + t->pattern_len;
-		if (!t->single_word ||
-		    (!is_word_at(it, to) && (!from || !is_word_at(it, char_before(it->text, from)))))
+		if (!t->single_word || (!is_word_at(it, to) && (!from || !is_word_at(it, char_before(it->text, from)))))
 			break;
 		from = to - 1; /* a match that is not a single word is passed over as a whole */
 		t = NULL;
@@ -216,10 +215,7 @@ static err_code read_token(const struct json *v, const struct bpe *vocab, bool n
 
 static int compare_patterns(const void *a, const void *b)
 {
-	const struct added_token *x = *(const struct added_token *const *)a;
-	const struct added_token *y = *(const struct added_token *const *)b;
-
-	return strcmp(x->pattern, y->pattern);
+	return strcmp(((const struct added_token *)a)->pattern, ((const struct added_token *)b)->pattern);
 }
 
 /* In Hugging Face's, where a token takes the white space after it, one that begins in that white space is
@@ -230,9 +226,9 @@ static err_code check_overlap(const struct added_set *set, struct err *e)
 	size_t n;
 
 	for (size_t i = 0; i < set->n; i++) {
-		const struct added_token *t = set->sorted[i];
+		const struct added_token *t = &set->sorted[i];
 
-		if (i && !strcmp(t->pattern, set->sorted[i - 1]->pattern))
+		if (i && !strcmp(t->pattern, set->sorted[i - 1].pattern))
 			return err_set(e, ERR_INPUT, "added_tokens: '%.100s' is there twice", t->content);
 		if (t->rstrip)
 			rstrip = t;
@@ -240,8 +236,10 @@ static err_code check_overlap(const struct added_set *set, struct err *e)
 			space = t;
 	}
 	if (rstrip && space)
-		return err_set(e, ERR_INPUT, "added_tokens: '%.100s' with rstrip beside '%.100s', which begins with white "
-		                             "space, is not supported", rstrip->content, space->content);
+		return err_set(e, ERR_INPUT,
+		               "added_tokens: '%.100s' with rstrip beside '%.100s', which begins with white "
+		               "space, is not supported",
+		               rstrip->content, space->content);
 	return ERR_OK;
 }
 
@@ -252,7 +250,7 @@ static err_code make_set(const struct added *a, bool normalized, struct added_se
 		return e->code;
 	for (size_t i = 0; i < a->n; i++)
 		if (a->tokens[i].normalized == normalized) {
-			set->sorted[set->n++] = &a->tokens[i];
+			set->sorted[set->n++] = a->tokens[i];
 			set->first[(uint8_t)a->tokens[i].pattern[0]] = true;
 		}
 	qsort(set->sorted, set->n, sizeof *set->sorted, compare_patterns);

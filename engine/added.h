@@ -24,20 +24,20 @@ struct added_token {
 
 /* Tokens of one kind, by pattern. */
 struct added_set {
-	const struct added_token **sorted; /* [n], bytewise; owned, its elements borrowed */
+	struct added_token *sorted; /* [n], by pattern, bytewise; owned, its strings borrowed */
 	size_t n;
 	bool first[256]; /* some pattern begins with this byte */
 };
 
-struct added { /* immutable once read */
+struct added {                      /* immutable once read */
 	struct added_token *tokens; /* [n]; owned */
 	size_t n;
 	struct added_set plain, normalized;
 	const uint8_t *classes; /* borrowed: unicode_classes */
 };
 
-/* Reads the "added_tokens" value (absent or null: none). nfc: the tokenizer's normaliser. On failure there is nothing to
- * release. Ids are those that Hugging Face gives: of the vocabulary, else counted on from its size; a file that says
+/* Reads the "added_tokens" value (absent or null: none). nfc: the tokenizer's normaliser. On failure there is
+ * nothing to release. Ids are those that Hugging Face gives: of the vocabulary, else counted on from its size; a file that says
  * otherwise is refused. */
 err_code added_read(const struct json *value, const struct bpe *vocab, bool nfc, struct added *out, struct err *e);
 void added_release(struct added *a);
@@ -54,8 +54,8 @@ struct added_iter {
 	const struct added_set *set;
 	const char *text;
 	size_t len;
-	size_t done;   /* pieces up to here were given */
-	size_t search; /* where the next match may begin */
+	size_t done;             /* pieces up to here were given */
+	size_t search;           /* where the next match may begin */
 	struct added_piece held; /* the token after the piece given last, if held.token */
 };
 void added_begin(struct added_iter *it, const struct added *a, const struct added_set *set, const char *text,

@@ -21,10 +21,10 @@ struct bpe_cached {
 	uint32_t n;
 };
 
-#define CACHE_PROBES 8           /* then the first slot is taken over */
-#define CACHE_MIN 64             /* slots */
-#define CACHE_MAX (1u << 15)     /* slots: 1 MiB, stays in the second-level cache */
-#define CACHE_WORD_MAX 256       /* bytes; longer words hardly repeat */
+#define CACHE_PROBES   8          /* then the first slot is taken over */
+#define CACHE_MIN      64         /* slots */
+#define CACHE_MAX      (1u << 15) /* slots: 1 MiB, stays in the second-level cache */
+#define CACHE_WORD_MAX 256        /* bytes; longer words hardly repeat */
 
 void token_list_release(struct token_list *l)
 {
@@ -321,8 +321,8 @@ static err_code put_merged(const struct bpe *b, struct bpe_run *r, const char *w
 	return ERR_OK;
 }
 
-err_code bpe_encode(const struct bpe *b, struct bpe_run *r, const char *word, size_t len, size_t base,
-                    size_t text_len, struct token_list *out, struct err *e)
+err_code bpe_encode(const struct bpe *b, struct bpe_run *r, const char *word, size_t len, size_t base, size_t text_len,
+                    struct token_list *out, struct err *e)
 {
 	uint32_t hash, id;
 	struct bpe_cached *c;

@@ -15,8 +15,8 @@
 #include "engine/json.h"
 #include "engine/tokenizer.h"
 
-#define BPE_NONE UINT32_MAX     /* no token */
-#define BPE_MAX_ID (1u << 22)   /* ids are below it: a larger one is taken for damage */
+#define BPE_NONE   UINT32_MAX /* no token */
+#define BPE_MAX_ID (1u << 22) /* ids are below it: a larger one is taken for damage */
 
 /* -- the vocabulary: bpe.c encodes with it, bpe_read.c makes it ------------------------------- */
 
@@ -40,7 +40,7 @@ struct bpe {
 	uint32_t byte_id[256];    /* the token of a single byte; BPE_NONE only for bytes that UTF-8 never has */
 	struct bpe_word {
 		uint32_t hash, id; /* id BPE_NONE: a free slot */
-	} *words;                  /* tokens by bytes, [word_mask + 1], linear probing; owned */
+	} * words;                 /* tokens by bytes, [word_mask + 1], linear probing; owned */
 	size_t word_mask;
 	struct bpe_merge *merges; /* by pair, [merge_mask + 1], linear probing; owned */
 	size_t merge_mask;
@@ -82,8 +82,8 @@ void bpe_run_forget(struct bpe_run *r);
 
 /* Appends the tokens of word[0..len) to `out`, their ends counted from `base`, where the word begins. O(n log n) for
  * any word. text_len only sizes the cache. The word must have no byte without a token (valid UTF-8 has none). */
-err_code bpe_encode(const struct bpe *b, struct bpe_run *r, const char *word, size_t len, size_t base,
-                    size_t text_len, struct token_list *out, struct err *e);
+err_code bpe_encode(const struct bpe *b, struct bpe_run *r, const char *word, size_t len, size_t base, size_t text_len,
+                    struct token_list *out, struct err *e);
 
 /* Makes room for n more tokens. */
 err_code token_list_reserve(struct token_list *l, size_t n, struct err *e);

@@ -128,8 +128,8 @@ static err_code read_bytes(struct bpe *b, struct err *e)
 /* -- merges ------------------------------------------------------------------------------------- */
 
 /* The token spelled s[0..len), for merge `at`. */
-static err_code find_part(const struct bpe *b, struct buf *scratch, const char *s, size_t len, size_t at,
-                          uint32_t *id, struct err *e)
+static err_code find_part(const struct bpe *b, struct buf *scratch, const char *s, size_t len, size_t at, uint32_t *id,
+                          struct err *e)
 {
 	char *part = mem_alloc(len + 1, 1, e);
 	bool raw;
@@ -163,8 +163,7 @@ static err_code merge_parts(const struct json *m, size_t at, const char *part[2]
 		const struct json *right = left ? json_next(left) : NULL;
 
 		if (!json_string(left) || !json_string(right) || json_next(right))
-			return err_set(e, ERR_INPUT, "model.merges[%zu] is neither a string nor a pair of strings",
-			               at);
+			return err_set(e, ERR_INPUT, "model.merges[%zu] is neither a string nor a pair of strings", at);
 		part[0] = json_string(left);
 		len[0] = strlen(part[0]);
 		part[1] = json_string(right);
@@ -179,7 +178,7 @@ static err_code read_merge(struct bpe *b, struct buf *scratch, const struct json
 	struct buf joined = BUF_INIT(SIZE_MAX / 2);
 	const char *part[2] = {"", ""};
 	size_t len[2] = {0, 0};
-	uint32_t left, right, id;
+	uint32_t left = BPE_NONE, right = BPE_NONE, id = BPE_NONE;
 	err_code rc;
 
 	rc = merge_parts(m, at, part, len, e);

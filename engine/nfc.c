@@ -100,20 +100,20 @@ static int compare_order(const void *a, const void *b)
 static void order_marks(utf8proc_int32_t *cps, uint64_t *keys, size_t n)
 {
 	size_t i = 0, end;
-	uint8_t class, before;
+	uint8_t ccc, before;
 
 	while (i < n) {
 		bool sorted = true;
 
 		before = 0;
 		for (end = i; end < n; end++) {
-			class = (uint8_t)utf8proc_get_property(cps[end])->combining_class;
-			if (!class)
+			ccc = (uint8_t)utf8proc_get_property(cps[end])->combining_class;
+			if (!ccc)
 				break;
-			sorted = sorted && class >= before;
-			before = class;
+			sorted = sorted && ccc >= before;
+			before = ccc;
 			/* class, place, character: 8 + 35 + 21 bits */
-			keys[end] = (uint64_t)class << 56 | (uint64_t)(end - i) << 21 | (uint64_t)cps[end];
+			keys[end] = (uint64_t)ccc << 56 | (uint64_t)(end - i) << 21 | (uint64_t)cps[end];
 		}
 		if (!sorted) {
 			qsort(keys + i, end - i, sizeof *keys, compare_order);

@@ -236,8 +236,8 @@ err_code pattern_find(const struct pattern *p, struct pattern_match *m, const ch
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return ERR_OK;
 	if (rc < 0 || span[1] <= span[0] || span[0] < at)
-		return err_set(e, ERR_INPUT, "pattern '%.200s' fails at byte %zu of a text (PCRE2 code %d)", p->source, at,
-		               rc);
+		return err_set(e, ERR_INPUT, "pattern '%.200s' fails at byte %zu of a text (PCRE2 code %d)", p->source,
+		               at, rc);
 	*from = span[0];
 	*to = span[1];
 	return ERR_OK;

@@ -90,8 +90,7 @@ static err_code cut(const struct walk *w, size_t step, size_t from, size_t to, s
 		match_from = at;
 		if (!pattern)
 			match_to = gpt2_end(w->p->classes, w->text + from, at, len);
-		else if (pattern_find(pattern, w->run->match[step], w->text + from, len, at, &match_from, &match_to,
-		                      e))
+		else if (pattern_find(pattern, w->run->match[step], w->text + from, len, at, &match_from, &match_to, e))
 			return e->code;
 		if (match_from > at && cut(w, step + 1, from + at, from + match_from, e))
 			return e->code;
@@ -102,8 +101,8 @@ static err_code cut(const struct walk *w, size_t step, size_t from, size_t to, s
 	return ERR_OK;
 }
 
-err_code pretokenize(const struct pretokenizer *p, struct pretokenize_run *r, const char *text, size_t len,
-                     word_fn *fn, void *ctx, struct err *e)
+err_code pretokenize(const struct pretokenizer *p, struct pretokenize_run *r, const char *text, size_t len, word_fn *fn,
+                     void *ctx, struct err *e)
 {
 	struct walk w = {p, r, text, fn, ctx};
 
@@ -153,14 +152,15 @@ static err_code add_step(struct pretokenizer *p, const char *pattern, struct err
 
 static err_code read_byte_level(const struct json *v, struct pretokenizer *p, struct err *e)
 {
-	bool regex;
+	bool regex = true;
 
 	if (read_bool(v, "use_regex", true, &regex, e) ||
 	    read_bool(v, "add_prefix_space", true, &p->add_prefix_space, e))
 		return e->code;
 	if (p->add_prefix_space && p->n_steps)
-		return err_set(e, ERR_INPUT, "pre_tokenizer: ByteLevel with add_prefix_space after other steps is not "
-		                             "supported");
+		return err_set(e, ERR_INPUT,
+		               "pre_tokenizer: ByteLevel with add_prefix_space after other steps is not "
+		               "supported");
 	return regex ? add_step(p, NULL, e) : ERR_OK;
 }
 
@@ -168,19 +168,20 @@ static err_code read_split(const struct json *v, struct pretokenizer *p, struct 
 {
 	const char *regex = json_get_string(json_get(v, "pattern"), "Regex");
 	const char *behavior = json_get_string(v, "behavior");
-	bool invert;
+	bool invert = false;
 
 	if (read_bool(v, "invert", false, &invert, e))
 		return e->code;
 	if (!regex || !behavior || strcmp(behavior, "Isolated") != 0 || invert)
-		return err_set(e, ERR_INPUT, "pre_tokenizer: Split is supported with a Regex, behavior 'Isolated' and "
-		                             "invert false only");
+		return err_set(e, ERR_INPUT,
+		               "pre_tokenizer: Split is supported with a Regex, behavior 'Isolated' and "
+		               "invert false only");
 	return add_step(p, regex, e);
 }
 
 static err_code read_digits(const struct json *v, struct pretokenizer *p, struct err *e)
 {
-	bool individual;
+	bool individual = false;
 
 	if (read_bool(v, "individual_digits", false, &individual, e))
 		return e->code;

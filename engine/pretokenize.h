@@ -21,7 +21,7 @@
 /* openai/gpt-2, encoder.py */
 #define PRETOKENIZE_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-struct pretokenizer { /* immutable */
+struct pretokenizer {                                 /* immutable */
 	struct pattern *steps[PRETOKENIZE_MAX_STEPS]; /* NULL: GPT-2's, by the scanner; owned */
 	size_t n_steps;                               /* each cuts the pieces of the one before; 0: one word */
 	const uint8_t *classes;                       /* borrowed; lives as long as the process */
@@ -41,7 +41,7 @@ void pretokenizer_release(struct pretokenizer *p);
 /* Calls fn for each word text[from..to) in order; they cover text[0..len), which must be valid UTF-8. Stops at
  * fn's first error. */
 typedef err_code word_fn(void *ctx, size_t from, size_t to, struct err *e);
-err_code pretokenize(const struct pretokenizer *p, struct pretokenize_run *r, const char *text, size_t len,
-                     word_fn *fn, void *ctx, struct err *e);
+err_code pretokenize(const struct pretokenizer *p, struct pretokenize_run *r, const char *text, size_t len, word_fn *fn,
+                     void *ctx, struct err *e);
 
 #endif

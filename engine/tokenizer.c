@@ -3,9 +3,9 @@
  *   text ── added tokens ── normaliser ── added tokens ── words ── BPE ── ids, ends
  *           (plain)         (NFC or none)  (normalized)
  *
- * Each in its own file: added, nfc, pretokenize, bpe. Ends are counted in the normalised text while a stretch is encoded
- * and led back to the text at its end. "truncation" and "padding" of the file are not applied: a text is always
- * encoded whole. "decoder" is not needed: byte-level tokens are bytes. */
+ * Each in its own file: added, nfc, pretokenize, bpe. Ends are counted in the normalised text while a stretch is
+ * encoded and led back to the text at its end. "truncation" and "padding" of the file are not applied: a text is
+ * always encoded whole. "decoder" is not needed: byte-level tokens are bytes. */
 #include "engine/tokenizer.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #include "engine/utf8.h"
 
 #define MAX_FILE_BYTES ((size_t)128 << 20) /* the largest in use have 35 MB */
-#define MAX_SPECIAL 16                     /* tokens of a post-processor on either side */
+#define MAX_SPECIAL    16                  /* tokens of a post-processor on either side */
 
 struct tokenizer {
 	struct bpe *bpe; /* owned */
@@ -41,10 +41,10 @@ struct encoder {
 	struct bpe_run bpe;
 	struct pretokenize_run pre;
 	struct nfc nfc;
-	struct buf spaced;  /* a text with the space before it */
-	size_t len;         /* of the whole text */
-	const char *words;  /* what the words are cut from ... */
-	size_t base;        /* ... and where that begins in the stretch; modulo 2^64 -1 before a prefix space */
+	struct buf spaced; /* a text with the space before it */
+	size_t len;        /* of the whole text */
+	const char *words; /* what the words are cut from ... */
+	size_t base;       /* ... and where that begins in the stretch; wraps to -1 with a space before its start */
 };
 
 static err_code put_word(void *ctx, size_t from, size_t to, struct err *e)
@@ -247,8 +247,8 @@ static err_code put_special(const struct json *template, const char *name, uint3
 		return err_set(e, ERR_INPUT, "post_processor: no ids for the special token '%.100s'", name);
 	for (const struct json *v = json_first(list); v; v = json_next(v)) {
 		if (!json_integer(v, &id) || id < 0 || id >= BPE_MAX_ID)
-			return err_set(e, ERR_INPUT, "post_processor: an id of '%.100s' is not an integer from 0 to %u", name,
-			               BPE_MAX_ID - 1);
+			return err_set(e, ERR_INPUT, "post_processor: an id of '%.100s' is not an integer from 0 to %u",
+			               name, BPE_MAX_ID - 1);
 		if (*n == MAX_SPECIAL)
 			return err_set(e, ERR_INPUT, "post_processor: more than %d special tokens", MAX_SPECIAL);
 		ids[(*n)++] = (uint32_t)id;
@@ -264,7 +264,8 @@ static err_code read_template(const struct json *value, struct tokenizer *t, str
 	err_code rc = ERR_OK;
 
 	if (!json_is_array(single) || t->n_before || t->n_after)
-		return err_set(e, ERR_INPUT, "post_processor: one TemplateProcessing with an array 'single' is supported");
+		return err_set(e, ERR_INPUT,
+		               "post_processor: one TemplateProcessing with an array 'single' is supported");
 	for (const struct json *v = json_first(single); v && !rc; v = json_next(v)) {
 		const char *name = json_get_string(json_get(v, "SpecialToken"), "id");
 		const char *sequence = json_get_string(json_get(v, "Sequence"), "id");
@@ -329,7 +330,8 @@ static err_code read_root(const struct json *root, struct tokenizer *t, struct e
 		uint32_t id = i < t->n_before ? t->before[i] : t->after[i - t->n_before];
 
 		if (id >= t->n_vocab)
-			return err_set(e, ERR_INPUT, "post_processor: id %u is not in the vocabulary of %u", id, t->n_vocab);
+			return err_set(e, ERR_INPUT, "post_processor: id %u is not in the vocabulary of %u", id,
+			               t->n_vocab);
 	}
 	return ERR_OK;
 }
@@ -352,10 +354,11 @@ err_code tokenizer_open(const char *path, struct tokenizer **out, struct err *e)
 {
 	struct json *root = NULL;
 	struct tokenizer *t = mem_zalloc(1, sizeof *t, e);
-	err_code rc = t ? ERR_OK : e->code;
+	err_code rc;
 
-	if (!rc)
-		rc = read_file(path, &root, e);
+	if (!t)
+		return err_wrap(e, "tokenizer '%s'", path);
+	rc = read_file(path, &root, e);
 	if (!rc)
 		rc = read_root(root, t, e);
 	json_free(root);

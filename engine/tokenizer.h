@@ -35,8 +35,8 @@ err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t le
 /* The bytes that a token stands for (not NUL-terminated, not always valid UTF-8); NULL when id is unknown. */
 const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t *len);
 
-uint32_t tokenizer_n_vocab(const struct tokenizer *t);             /* 1 + the largest id */
+uint32_t tokenizer_n_vocab(const struct tokenizer *t);                      /* 1 + the largest id */
 int64_t tokenizer_token_id(const struct tokenizer *t, const char *content); /* -1 when absent */
-bool tokenizer_adds_bos(const struct tokenizer *t);                /* add_special puts a token first */
+bool tokenizer_adds_bos(const struct tokenizer *t);                         /* add_special puts a token first */
 
 #endif

@@ -29,8 +29,8 @@ static err_code mark(const char *pattern, uint8_t bits, const struct buf *all, s
 	int code, rc;
 	PCRE2_SIZE at, pos = 0, *span;
 	pcre2_match_data *match = NULL;
-	pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code,
-	                               &at, NULL);
+	pcre2_code *re =
+	    pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
 
 	if (!re)
 		return err_set(e, ERR_INPUT, "PCRE2 does not know '%s' (10.40 or newer is needed)", pattern);

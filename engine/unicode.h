@@ -16,19 +16,19 @@
 #define UNICODE_N 0x110000u
 
 /* The class of a code point: exactly one of the first four, and perhaps UNICODE_WORD. */
-#define UNICODE_OTHER 0x00u
+#define UNICODE_OTHER  0x00u
 #define UNICODE_LETTER 0x01u /* \p{L} */
 #define UNICODE_NUMBER 0x02u /* \p{N} */
-#define UNICODE_SPACE 0x03u  /* White_Space: 25 characters, none of them L or N */
-#define UNICODE_KIND 0x03u   /* the mask of the four */
-#define UNICODE_WORD 0x04u   /* \w of UTS 18: Alphabetic, M, Nd, Pc, Join_Control */
+#define UNICODE_SPACE  0x03u /* White_Space: 25 characters, none of them L or N */
+#define UNICODE_KIND   0x03u /* the mask of the four */
+#define UNICODE_WORD   0x04u /* \w of UTS 18: Alphabetic, M, Nd, Pc, Join_Control */
 
 /* The classes of all code points, [UNICODE_N]. Thread-safe. */
 err_code unicode_classes(const uint8_t **classes, struct err *e);
 
 /* A class, for PCRE2, of exactly White_Space, without its brackets. (PCRE2's own \s under UCP is another set.) */
-#define UNICODE_SPACE_CLASS                                                                              \
-	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}" \
+#define UNICODE_SPACE_CLASS                                                                                            \
+	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"           \
 	"\\x{3000}"
 
 /* The scalar value at s, which must be valid UTF-8; *n is its length. */
@@ -61,8 +61,8 @@ struct nfc_run {
 };
 
 struct nfc {
-	struct buf text;       /* the normal form; valid only if n_runs > 0 */
-	struct nfc_run *runs;  /* [n_runs], ascending; owned */
+	struct buf text;      /* the normal form; valid only if n_runs > 0 */
+	struct nfc_run *runs; /* [n_runs], ascending; owned */
 	size_t n_runs, cap_runs;
 };
 void nfc_release(struct nfc *n); /* zero-initialise before the first use */

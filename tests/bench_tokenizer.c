@@ -41,7 +41,7 @@ static err_code bench(const char *path, const struct buf *text, struct err *e)
 {
 	struct tokenizer *t = NULL;
 	double start = now_s(), open_s, best[2] = {1e9, 1e9};
-	size_t n[2];
+	size_t n[2] = {0, 0};
 	err_code rc = tokenizer_open(path, &t, e);
 
 	open_s = now_s() - start;
@@ -56,8 +56,7 @@ static err_code bench(const char *path, const struct buf *text, struct err *e)
 		}
 	if (!rc)
 		printf("%-40s %6.1f MB/s whole (%zu tokens), %6.1f MB/s by line (%zu tokens), opens in %.0f ms\n", path,
-		       (double)text->len / best[0] / 1e6, n[0], (double)text->len / best[1] / 1e6, n[1],
-		       open_s * 1e3);
+		       (double)text->len / best[0] / 1e6, n[0], (double)text->len / best[1] / 1e6, n[1], open_s * 1e3);
 	tokenizer_free(t);
 	return rc;
 }

@@ -33,6 +33,14 @@ static double as_double(uint64_t bits)
 	return v;
 }
 
+static uint64_t as_bits(double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof bits);
+	return bits;
+}
+
 /* Any bits; or what programs compute: ratios, small integers, decimals. */
 static double draw_double(uint64_t *seed)
 {
@@ -73,7 +81,7 @@ START_TEST(a_million_doubles_survive_to_the_bit)
 		ck_ok(json_parse(buf_str(&b), b.len, &j, &e), &e);
 		i = 0;
 		for (const struct json *m = json_first(j); m; m = json_next(m), i++)
-			if (!json_number(m, &got) || memcmp(&got, &v[i], sizeof got) != 0)
+			if (!json_number(m, &got) || as_bits(got) != as_bits(v[i]))
 				ck_abort_msg("%.17g came back as %.17g", v[i], got);
 		ck_assert_uint_eq(i, N);
 		json_free(j);
@@ -85,8 +93,9 @@ END_TEST
 
 START_TEST(edge_doubles_survive)
 {
-	static const double edges[] = {0.0, -0.0, DBL_MIN, -DBL_MIN, DBL_MAX, -DBL_MAX, DBL_TRUE_MIN, DBL_EPSILON, 0.1,
-	                               1.0 / 3, 2.0 / 3, 1e308, 1e-308, 5e-324, 123456789012345678.0, 9007199254740993.0};
+	static const double edges[] = {
+	    0.0, -0.0,    DBL_MIN, -DBL_MIN, DBL_MAX, -DBL_MAX, DBL_TRUE_MIN,         DBL_EPSILON,
+	    0.1, 1.0 / 3, 2.0 / 3, 1e308,    1e-308,  5e-324,   123456789012345678.0, 9007199254740993.0};
 	struct buf b = BUF_INIT(1000);
 	struct json *j = NULL;
 	double got;
@@ -98,7 +107,7 @@ START_TEST(edge_doubles_survive)
 		json_put_double(&w, NULL, edges[i]);
 		ck_ok(json_parse(buf_str(&b), b.len, &j, &e), &e);
 		ck_assert(json_number(j, &got));
-		ck_assert_msg(!memcmp(&got, &edges[i], sizeof got), "%s", buf_str(&b));
+		ck_assert_msg(as_bits(got) == as_bits(edges[i]), "%s", buf_str(&b));
 		/* and once more as a copied value */
 		buf_clear(&b);
 		w = JSON_WRITER(&b);
@@ -106,7 +115,7 @@ START_TEST(edge_doubles_survive)
 		json_free(j);
 		ck_ok(json_parse(buf_str(&b), b.len, &j, &e), &e);
 		ck_assert(json_number(j, &got));
-		ck_assert_msg(!memcmp(&got, &edges[i], sizeof got), "copied: %s", buf_str(&b));
+		ck_assert_msg(as_bits(got) == as_bits(edges[i]), "copied: %s", buf_str(&b));
 		json_free(j);
 	}
 	buf_release(&b);
@@ -130,9 +139,21 @@ END_TEST
 
 START_TEST(integers_are_exact_to_2_to_the_53)
 {
-	static const int64_t values[] = {0, 1, -1, 255, -4096, 2147483647, 2147483648, -2147483649, 4294967296,
-	                                 999999999999999, 1000000000000001, JSON_INT_MAX - 1, JSON_INT_MAX,
-	                                 -JSON_INT_MAX, 1 - JSON_INT_MAX};
+	static const int64_t values[] = {0,
+	                                 1,
+	                                 -1,
+	                                 255,
+	                                 -4096,
+	                                 2147483647,
+	                                 2147483648,
+	                                 -2147483649,
+	                                 4294967296,
+	                                 999999999999999,
+	                                 1000000000000001,
+	                                 JSON_INT_MAX - 1,
+	                                 JSON_INT_MAX,
+	                                 -JSON_INT_MAX,
+	                                 1 - JSON_INT_MAX};
 	struct buf b = BUF_INIT(1000);
 	struct json *j = NULL;
 	char digits[32];
@@ -163,8 +184,8 @@ END_TEST
 
 START_TEST(what_is_no_integer_is_not_taken_for_one)
 {
-	static const char *const texts[] = {"1.5", "9007199254740994", "-9007199254740994", "1e300", "\"1\"", "true", "null",
-	                                    "[1]", "1e-5"};
+	static const char *const texts[] = {
+	    "1.5", "9007199254740994", "-9007199254740994", "1e300", "\"1\"", "true", "null", "[1]", "1e-5"};
 	struct json *j = NULL;
 	int64_t got = 77;
 
@@ -187,7 +208,10 @@ static const struct {
 	size_t len;
 	const char *words;
 } refused[] = {
-#define CASE(text, words) {text, sizeof text - 1, words}
+#define CASE(text, words)                                                                                              \
+	{                                                                                                              \
+		text, sizeof text - 1, words                                                                           \
+	}
     CASE("", "JSON"),
     CASE(" ", "JSON"),
     CASE("{", "malformed"),
@@ -248,8 +272,9 @@ END_TEST
 
 START_TEST(what_is_json_is_read)
 {
-	static const char text[] = " {\"a\" : [1 , -2.5e-3,0,-0, 1E+2],\t\"\\u00e9\\ud83d\\ude00\\\\\\/\\b\\f\\n\\r\\t\":\r\n"
-	                           "{\"\":null,\"A\":true,\"a\":false}} \n";
+	static const char text[] =
+	    " {\"a\" : [1 , -2.5e-3,0,-0, 1E+2],\t\"\\u00e9\\ud83d\\ude00\\\\\\/\\b\\f\\n\\r\\t\":\r\n"
+	    "{\"\":null,\"A\":true,\"a\":false}} \n";
 	struct json *j = NULL;
 	const struct json *inner;
 	double v;
@@ -260,7 +285,8 @@ START_TEST(what_is_json_is_read)
 	inner = json_get(j, "\xC3\xA9\xF0\x9F\x98\x80\\/\b\f\n\r\t");
 	ck_assert_ptr_nonnull(inner);
 	ck_assert(json_is_null(json_get(inner, "")) && !json_is_null(json_get(inner, "b")));
-	ck_assert(json_true(json_get(inner, "A")) && !json_true(json_get(inner, "a")) && json_is_bool(json_get(inner, "a")));
+	ck_assert(json_true(json_get(inner, "A")) && !json_true(json_get(inner, "a")) &&
+	          json_is_bool(json_get(inner, "a")));
 	ck_assert_str_eq(json_type_name(json_get(inner, "none")), "absent");
 	ck_assert_str_eq(json_type_name(inner), "object");
 	ck_assert_ptr_null(json_get_string(j, "a"));
@@ -325,10 +351,12 @@ START_TEST(strings_are_escaped_and_valid)
 	struct json *j = NULL;
 
 	json_put_string(&JSON_WRITER(&b), NULL, raw);
-	ck_assert_str_eq(buf_str(&b), "\"a\\\"b\\\\c/\\n\\t\\u000d\\u0001\\u007f\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
-	                              "\xEF\xBF\xBDz\"");
+	ck_assert_str_eq(buf_str(&b),
+	                 "\"a\\\"b\\\\c/\\n\\t\\u000d\\u0001\\u007f\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+	                 "\xEF\xBF\xBDz\"");
 	ck_ok(json_parse(buf_str(&b), b.len, &j, &e), &e);
-	ck_assert_str_eq(json_string(j), "a\"b\\c/\n\t\r\x01\x7F\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz");
+	ck_assert_str_eq(json_string(j),
+	                 "a\"b\\c/\n\t\r\x01\x7F\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz");
 	json_free(j);
 	buf_clear(&b);
 	json_put_stringn(&JSON_WRITER(&b), NULL, "abc", 2);

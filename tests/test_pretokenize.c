@@ -67,7 +67,8 @@ static void compare(struct pair *p, const char *s, size_t len)
 
 START_TEST(the_scanner_cuts_every_short_text_as_the_pattern_does)
 {
-	static const char *const letters[] = {"'", "s", "l", "r", "e", "1", " ", "\n", "\xC2\xA0", "\xC3\xA9", "!", "\xCC\x81"};
+	static const char *const letters[] = {"'", "s",  "l",        "r",        "e", "1",
+	                                      " ", "\n", "\xC2\xA0", "\xC3\xA9", "!", "\xCC\x81"};
 	enum { N = sizeof letters / sizeof *letters };
 	struct pair p;
 	size_t n_texts = 0;
@@ -138,9 +139,10 @@ END_TEST
 
 START_TEST(each_step_cuts_the_pieces_of_the_one_before)
 {
-	static const char text[] = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":false},"
-	                           "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"b+\"},\"behavior\":\"Isolated\",\"invert\":false},"
-	                           "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}]}";
+	static const char text[] =
+	    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":false},"
+	    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"b+\"},\"behavior\":\"Isolated\",\"invert\":false},"
+	    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}]}";
 	static const char s[] = "a b12bb3 x\n";
 	static const size_t want[] = {1, 2, 3, 5, 7, 8, 10, 11};
 	static struct ends ends;
@@ -183,7 +185,7 @@ START_TEST(classes_are_those_of_unicode_14)
 	    {0x301, UNICODE_OTHER | UNICODE_WORD},
 	    {0x180E, UNICODE_OTHER}, /* white space until Unicode 6.3 */
 	    {0x200B, UNICODE_OTHER},
-	    {0x200D, UNICODE_OTHER | UNICODE_WORD}, /* Join_Control */
+	    {0x200D, UNICODE_OTHER | UNICODE_WORD},  /* Join_Control */
 	    {0x2160, UNICODE_NUMBER | UNICODE_WORD}, /* Nl, Alphabetic */
 	    {0x24B6, UNICODE_OTHER | UNICODE_WORD},  /* So, Alphabetic */
 	    {0x3000, UNICODE_SPACE},
@@ -200,7 +202,8 @@ START_TEST(classes_are_those_of_unicode_14)
 	ck_ok(unicode_classes(&again, &e), &e);
 	ck_assert_ptr_eq(classes, again);
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-		ck_assert_msg(classes[known[i].cp] == known[i].class, "U+%04X is %u", known[i].cp, classes[known[i].cp]);
+		ck_assert_msg(classes[known[i].cp] == known[i].class, "U+%04X is %u", known[i].cp,
+		              classes[known[i].cp]);
 	for (uint32_t cp = 0; cp < UNICODE_N; cp++) {
 		bool space = (classes[cp] & UNICODE_KIND) == UNICODE_SPACE;
 
@@ -216,9 +219,11 @@ END_TEST
 
 /* Syntax that means something else in PCRE2 than in Oniguruma, or was not compared. */
 static const char *const refused[] = {
-    "a.b", "^a", "a$", "\\w+", "\\bx", "\\d\\D", "\\h", "\\X", "\\Aa", "\\1", "(a)\\k<1>", "\\p{Han}+", "\\p{Greek}", "\\p{IsAlpha}",
-    "\\pL", "\\p{^L}", "[[:alpha:]]", "[a[bc]]", "[a&&b]", "[\\S]", "[\\w]", "(?<=a)b", "(?<!a)b", "(?<n>a)", "(?>a)", "(?i)a",
-    "(?m:a)", "(?#c)a", "(*UCP)a", "a{,3}", "a{", "a{2}+", "a{x}", "[]a]", "[^]a]", "a\\", "\\u0041", "\\x41", "\\x{41}", "\\e", "\\0",
+    "a.b",     "^a",        "a$",        "\\w+",       "\\bx",         "\\d\\D",  "\\h",     "\\X",         "\\Aa",
+    "\\1",     "(a)\\k<1>", "\\p{Han}+", "\\p{Greek}", "\\p{IsAlpha}", "\\pL",    "\\p{^L}", "[[:alpha:]]", "[a[bc]]",
+    "[a&&b]",  "[\\S]",     "[\\w]",     "(?<=a)b",    "(?<!a)b",      "(?<n>a)", "(?>a)",   "(?i)a",       "(?m:a)",
+    "(?#c)a",  "(*UCP)a",   "a{,3}",     "a{",         "a{2}+",        "a{x}",    "[]a]",    "[^]a]",       "a\\",
+    "\\u0041", "\\x41",     "\\x{41}",   "\\e",        "\\0",
 };
 
 START_TEST(a_pattern_that_could_mean_something_else_is_refused)
@@ -233,7 +238,9 @@ END_TEST
 
 START_TEST(a_broken_pattern_is_refused)
 {
-	static const char *const broken[] = {"(a", "a)", "[a", "*a", "a{3,1}", "[z-a]"}, *const empty[] = {"a*", "", "a?", "(?=a)", "a|"};
+	static const char *const broken[] = {"(a", "a)", "[a", "*a", "a{3,1}", "[z-a]"}, *const empty[] = {
+	                                                                                     "a*", "", "a?", "(?=a)",
+	                                                                                     "a|"};
 	struct pattern *p = NULL;
 	char *huge = malloc(20001);
 
@@ -253,15 +260,15 @@ static const struct {
 	const char *pattern, *text;
 	size_t from, to; /* the first match */
 } found[] = {
-    {"\\s", "x\xE1\xA0\x8E\xC2\x85", 4, 6},          /* U+180E is no space, U+0085 is */
-    {"[\\s]+", "x\x1F \xE2\x80\xA8 y", 2, 7},        /* U+001F is none, U+2028 is */
-    {"\\S+", " \xE2\x80\x8B ", 1, 4},                /* U+200B is none */
+    {"\\s", "x\xE1\xA0\x8E\xC2\x85", 4, 6},   /* U+180E is no space, U+0085 is */
+    {"[\\s]+", "x\x1F \xE2\x80\xA8 y", 2, 7}, /* U+001F is none, U+2028 is */
+    {"\\S+", " \xE2\x80\x8B ", 1, 4},         /* U+200B is none */
     {"[^\\s\\p{L}]+", "a\xC2\xA0!\xCC\x81 ", 3, 6},
     {"\\p{N}{1,3}", "a12345", 1, 4},
     {"\\p{Lu}\\p{Ll}+", "aBcd", 1, 4},
     {"\\P{L}", "\xC3\xA9!", 2, 3},
     {"(?i:'s|'ll)", "x'S", 1, 3},
-    {"(?i:'s)", "x'\xC5\xBF", 1, 4},                 /* the long s, as in Oniguruma */
+    {"(?i:'s)", "x'\xC5\xBF", 1, 4}, /* the long s, as in Oniguruma */
     {"\\s+(?!\\S)", "a   b", 1, 3},
     {"a++b|c?+d", "aab", 0, 3},
     {"(?:ab){2}", "xabab", 1, 5},
@@ -330,13 +337,18 @@ END_TEST
 START_TEST(places_in_nfc_lead_back_to_the_text)
 {
 	/*                       0123  4    6  7   8  9   11   12 bytes: ab | e U+0301 | c | U+212A (3) | d */
-	static const char s[] = "ab" "e\xCC\x81" "c" "\xE2\x84\xAA" "d"; /* -> ab é(2) c K d */
+	static const char s[] = "ab"
+	                        "e\xCC\x81"
+	                        "c"
+	                        "\xE2\x84\xAA"
+	                        "d"; /* -> ab é(2) c K d */
 	static const size_t want[] = {0, 1, 2, 5, 5, 6, 9, 10};
 	struct nfc n = {0};
 	size_t run = 0;
 
 	ck_ok(nfc_apply(&n, s, sizeof s - 1, &e), &e);
-	ck_assert_str_eq(buf_str(&n.text), "ab\xC3\xA9" "cKd");
+	ck_assert_str_eq(buf_str(&n.text), "ab\xC3\xA9"
+	                                   "cKd");
 	ck_assert_uint_eq(n.n_runs, 2);
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++)
 		ck_assert_msg(nfc_origin(&n, i, &run) == want[i], "%zu", i);
@@ -377,7 +389,8 @@ Suite *pretokenize_suite(void)
 	tcase_add_test(t, long_runs_do_not_exhaust_pcre2);
 	tcase_add_test(t, each_step_cuts_the_pieces_of_the_one_before);
 	tcase_add_test(t, classes_are_those_of_unicode_14);
-	tcase_add_loop_test(t, a_pattern_that_could_mean_something_else_is_refused, 0, (int)(sizeof refused / sizeof *refused));
+	tcase_add_loop_test(t, a_pattern_that_could_mean_something_else_is_refused, 0,
+	                    (int)(sizeof refused / sizeof *refused));
 	tcase_add_test(t, a_broken_pattern_is_refused);
 	tcase_add_loop_test(t, a_pattern_finds_its_first_match, 0, (int)(sizeof found / sizeof *found));
 	tcase_add_loop_test(t, text_is_put_into_nfc, 0, (int)(sizeof forms / sizeof *forms));

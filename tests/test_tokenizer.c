@@ -1,10 +1,10 @@
-/* Tokenizers against Hugging Face's `tokenizers`, by the golden files of tests/golden/tokenizer (see generate.py, which
- * builds the large texts in the same way), and against damaged files. */
+/* Tokenizers against Hugging Face's `tokenizers`, by the golden files of tests/golden/tokenizer (see generate.py,
+ * which builds the large texts in the same way). Damaged files: test_tokenizer_files.c. */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <dirent.h>
 
 #include "engine/buf.h"
 #include "engine/json.h"
@@ -100,12 +100,12 @@ struct assigned {
 
 static struct assigned load_assigned(void)
 {
-	struct assigned a = {.cps = malloc(0x110000 * sizeof *a.cps)};
+	struct assigned a = {.cps = calloc(0x110000, sizeof *a.cps)};
 	struct json *j = load("assigned.json");
 
 	ck_assert_ptr_nonnull(a.cps);
 	for (const struct json *m = json_first(j); m; m = json_next(json_next(m))) {
-		int64_t first, last;
+		int64_t first = 0, last = 0;
 
 		if (!json_integer(m, &first) || !json_integer(json_next(m), &last))
 			ck_abort_msg("assigned.json is not pairs of integers");
@@ -123,6 +123,8 @@ static void put_mixed(struct buf *out, const struct assigned *a, const struct js
 {
 	size_t n_parts = json_count(parts), n = draw(&seed) % 64 + 1;
 
+	if (!n_parts || !a->n_low)
+		ck_abort_msg("golden files without parts or characters");
 	buf_clear(out);
 	while (n--) {
 		uint32_t kind = draw(&seed) % 4, r = draw(&seed);
@@ -146,8 +148,7 @@ static void put_mixed(struct buf *out, const struct assigned *a, const struct js
 
 /* Tokens cover the text in order, and are its bytes unless a normaliser changed them. (A passed ck_assert writes to a
  * file: too slow for every token.) */
-static void check_ends(const struct tokenizer *t, const struct token_list *l, const char *text, size_t len,
-                       bool exact)
+static void check_ends(const struct tokenizer *t, const struct token_list *l, const char *text, size_t len, bool exact)
 {
 	size_t at = 0, n;
 
@@ -155,9 +156,11 @@ static void check_ends(const struct tokenizer *t, const struct token_list *l, co
 		const char *bytes = tokenizer_token_bytes(t, l->ids[i], &n);
 
 		if (!bytes || l->ends[i] < at || l->ends[i] > len)
-			ck_abort_msg("token %zu, id %u, ends at %zu after %zu of %zu", i, l->ids[i], l->ends[i], at, len);
+			ck_abort_msg("token %zu, id %u, ends at %zu after %zu of %zu", i, l->ids[i], l->ends[i], at,
+			             len);
 		if (exact && (l->ends[i] - at != n || memcmp(bytes, text + at, n) != 0))
-			ck_abort_msg("token %zu, id %u, is not the text's bytes %zu to %zu", i, l->ids[i], at, l->ends[i]);
+			ck_abort_msg("token %zu, id %u, is not the text's bytes %zu to %zu", i, l->ids[i], at,
+			             l->ends[i]);
 		at = l->ends[i];
 	}
 	ck_assert_uint_eq(at, len);
@@ -571,7 +574,8 @@ END_TEST
 START_TEST(ends_under_nfc_count_bytes_of_the_text)
 {
 	/* caf + e + U+0301, as one character after NFC; K + e + U+0323 + U+0301 */
-	static const char text[] = "cafe\xCC\x81 \xE2\x84\xAA" "e\xCC\x81\xCC\xA3 x";
+	static const char text[] = "cafe\xCC\x81 \xE2\x84\xAA"
+	                           "e\xCC\x81\xCC\xA3 x";
 	struct tokenizer *t = NULL;
 	struct token_list l = {0};
 	struct buf file;

@@ -1,5 +1,5 @@
-/* Damaged and unsupported tokenizer.json files: each is refused with a message that names the file, the member and its
- * value, and none makes the program fall. */
+/* Damaged and unsupported tokenizer.json files: each is refused with a message that names the file, the member and
+ * its value, and none makes the program fall. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,12 @@
 #include "tests/fixture.h"
 
 #define SMALL "tests/golden/tokenizer/small.json"
-#define PRE "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
-#define ADDED "\"added_tokens\":["
+#define PRE                                                                                                            \
+	"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":"    \
+	"true}"
+#define ADDED  "\"added_tokens\":["
 #define MERGES "\"merges\":["
-#define POST "\"post_processor\":null"
+#define POST   "\"post_processor\":null"
 #define SINGLE "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
 
 static struct err e;
@@ -52,7 +54,8 @@ static const struct {
     {"\"model\":{", "\"model\":[],\"m\":{", "model is array"},
     {"\"type\":\"BPE\"", "\"type\":\"WordPiece\"", "model.type 'WordPiece' is not supported"},
     {"\"dropout\":null", "\"dropout\":0.1", "model.dropout is not supported"},
-    {"\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"##\"", "model.continuing_subword_prefix '##'"},
+    {"\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"##\"",
+     "model.continuing_subword_prefix '##'"},
     {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"", "model.end_of_word_suffix '</w>'"},
     {"\"vocab\":{", "\"vocabulary\":{", "model.vocab is absent"},
     {"\"vocab\":{", "\"vocab\":{},\"v\":{", "model.vocab is empty"},
@@ -103,12 +106,15 @@ static const struct {
     {POST, SINGLE "{}}", "array 'single'"},
     {POST, SINGLE "[]}", "no Sequence A"},
     {POST, SINGLE "[{\"Sequence\":{\"id\":\"B\"}}]}", "a part that is not supported"},
-    {POST, SINGLE "[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}]}", "no ids for the special token 'x'"},
+    {POST, SINGLE "[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}]}",
+     "no ids for the special token 'x'"},
     {POST,
-     SINGLE "[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[9999]}}}",
+     SINGLE
+     "[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[9999]}}}",
      "id 9999 is not in the vocabulary of 768"},
     {POST,
-     SINGLE "[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[-1]}}}",
+     SINGLE
+     "[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[-1]}}}",
      "an id of 'x' is not an integer"},
     {ADDED, "\"added_tokens\":{},\"a\":[", "added_tokens is object"},
     {ADDED, ADDED "7,", "added_tokens: an entry without a string 'content'"},
@@ -118,7 +124,8 @@ static const struct {
     {ADDED, ADDED "{\"content\":\"<m>\"},", "'id' of '<m>' is not an integer"},
     {ADDED, ADDED "{\"id\":768,\"content\":\"<m>\",\"lstrip\":\"no\"},", "'lstrip' of '<m>' is string"},
     {ADDED, ADDED "{\"id\":0,\"content\":\"<|endoftext|>\"},", "'<|endoftext|>' is there twice"},
-    {ADDED, ADDED "{\"id\":768,\"content\":\"<m>\",\"rstrip\":true},{\"id\":769,\"content\":\"  \"},", "begins with white space"},
+    {ADDED, ADDED "{\"id\":768,\"content\":\"<m>\",\"rstrip\":true},{\"id\":769,\"content\":\"  \"},",
+     "begins with white space"},
 };
 
 START_TEST(a_damaged_file_is_refused_by_name)
@@ -179,7 +186,8 @@ static uint32_t draw(uint64_t *x)
 /* Changes up to four places: another byte, a stretch lost, a stretch moved, a word of the format. */
 static void mutate(struct buf *text, uint64_t *seed)
 {
-	static const char *const words[] = {"null", "\"\"", "[]", "{}", "0", "-1", "768", "1e9", "true", "\"\xC4\xA0\"", ",", "\\"};
+	static const char *const words[] = {"null", "\"\"", "[]",   "{}",           "0", "-1",
+	                                    "768",  "1e9",  "true", "\"\xC4\xA0\"", ",", "\\"};
 
 	for (uint32_t n = draw(seed) % 4 + 1; n--;) {
 		struct buf out = BUF_INIT(text->max);
@@ -247,7 +255,8 @@ static void mutate_merges(struct buf *text, uint64_t *seed)
 
 static size_t try_file(const struct buf *text)
 {
-	static const char sample[] = "The captain  didn't see\n\n 1984 lighthouses<|endoftext|>; caf\xC3\xA9 e\xCC\x81 \xE6\xBC\xA2 <m>";
+	static const char sample[] =
+	    "The captain  didn't see\n\n 1984 lighthouses<|endoftext|>; caf\xC3\xA9 e\xCC\x81 \xE6\xBC\xA2 <m>";
 	struct token_list l = {0};
 	struct tokenizer *t = NULL;
 	size_t len;

@@ -50,7 +50,10 @@ static const struct {
 	const char *clean;
 	size_t replaced;
 } broken[] = {
-#define CASE(raw, clean, n) {raw, sizeof raw - 1, clean, n}
+#define CASE(raw, clean, n)                                                                                            \
+	{                                                                                                              \
+		raw, sizeof raw - 1, clean, n                                                                          \
+	}
     CASE("", "", 0),
     CASE("plain", "plain", 0),
     CASE("\xFF", R, 1),
@@ -64,17 +67,21 @@ static const struct {
     CASE("\xF0\x9F\x98\x80", "\xF0\x9F\x98\x80", 0),
     CASE("\xF0\x28\x8C\xBC", R "(" R R, 3),
     CASE("\xF0\x90\x28\xBC", R "(" R, 2),
-    CASE("\xC0\xAF", R R, 2),                 /* overlong */
-    CASE("\xE0\x80\xAF", R R R, 3),           /* overlong */
-    CASE("\xF0\x80\x80\xAF", R R R R, 4),     /* overlong */
-    CASE("\xED\xA0\x80", R R R, 3),           /* a surrogate */
-    CASE("\xED\x9F\xBF", "\xED\x9F\xBF", 0),  /* the last character before them */
-    CASE("\xEE\x80\x80", "\xEE\x80\x80", 0),  /* the first one after */
+    CASE("\xC0\xAF", R R, 2),                /* overlong */
+    CASE("\xE0\x80\xAF", R R R, 3),          /* overlong */
+    CASE("\xF0\x80\x80\xAF", R R R R, 4),    /* overlong */
+    CASE("\xED\xA0\x80", R R R, 3),          /* a surrogate */
+    CASE("\xED\x9F\xBF", "\xED\x9F\xBF", 0), /* the last character before them */
+    CASE("\xEE\x80\x80", "\xEE\x80\x80", 0), /* the first one after */
     CASE("\xF4\x8F\xBF\xBF", "\xF4\x8F\xBF\xBF", 0),
-    CASE("\xF4\x90\x80\x80", R R R R, 4),     /* beyond U+10FFFF */
+    CASE("\xF4\x90\x80\x80", R R R R, 4), /* beyond U+10FFFF */
     CASE("\xF8\xA1\xA1\xA1\xA1", R R R R R, 5),
     CASE("\xC2\xC2\xA0", R "\xC2\xA0", 1),
-    CASE("\xEF\xBB\xBF" "x", "\xEF\xBB\xBF" "x", 0), /* a BOM stays */
+    CASE("\xEF\xBB\xBF"
+         "x",
+         "\xEF\xBB\xBF"
+         "x",
+         0), /* a BOM stays */
     CASE("\xE5\x8D\xE5\x8D\x97", R "\xE5\x8D\x97", 1),
     CASE("caf\xE9 d'\xEAtre", "caf" R " d'" R "tre", 2),
 #undef CASE
