@@ -343,15 +343,18 @@ static void put_foot(const struct json *result, struct buf *out)
 static err_code write_grids(const struct json *result, bool markdown, struct buf *out, struct err *e)
 {
 	void (*const make[])(const struct json *, struct grid *) = {curve_grid, list_grid};
-	bool failed = false;
+	bool failed = false, drawn = false;
 
 	put_head(result, markdown, out);
 	for (size_t i = 0; i < sizeof make / sizeof make[0]; i++) {
 		struct grid g = {0};
 
 		make[i](json_get(result, "metrics"), &g);
-		if (g.n_rows > 1)
+		if (g.n_rows > 1) {
+			buf_puts(out, drawn ? "\n" : "");
 			draw(&g, markdown, out);
+			drawn = true;
+		}
 		failed |= g.failed;
 		free(g.cells);
 	}

@@ -359,6 +359,65 @@ START_TEST(a_malformed_unit_is_refused_with_its_number)
 }
 END_TEST
 
+/* -- a pass a length ----------------------------------------------------------------------------- */
+
+/* The unit's result with scores that depend on the position in the window alone, as those of a scheme that does not
+ * depend on the total length do. */
+static char *prefix_result(bool pass_each_length)
+{
+	static int64_t lengths[] = {2, 5, 8};
+	uint32_t seq[12], words[12];
+	uint64_t ends[12];
+	char name[] = "a.txt";
+	struct pg19_doc doc = {.name = name, .seq = seq, .ends = ends, .words = words, .n = 12};
+	struct pg19_unit unit = {.length = 2, .parts = 1, .n_window = pass_each_length ? 3 : 1};
+	struct pg19 plan = {.lengths = lengths,
+	                    .n_lengths = 3,
+	                    .protocol = PROTOCOL_PREFIX,
+	                    .docs = &doc,
+	                    .n_docs = 1,
+	                    .units = &unit,
+	                    .n_units = 1,
+	                    .pass_each_length = pass_each_length};
+	struct batch_builder b = {0};
+	struct buf out = BUF_INIT(1 << 16);
+	struct json_writer w = JSON_WRITER(&out);
+	struct token_score *scores;
+
+	for (uint32_t i = 0; i < 12; i++) {
+		seq[i] = i + 1;
+		ends[i] = 3 * i;
+		words[i] = i / 2;
+	}
+	ck_ok(pg19_add(&plan, 0, &b, &e), &e);
+	ck_assert_uint_eq(b.n_segments, pass_each_length ? 3 : 1);
+	scores = calloc(b.n_tokens, sizeof *scores);
+	ck_assert_ptr_nonnull(scores);
+	for (size_t s = 0; s < b.n_segments; s++)
+		for (uint32_t i = 0; i < b.segments[s].len; i++) {
+			ck_assert_uint_eq(b.tokens[b.segments[s].start + i], i + 1);
+			ck_assert_uint_eq(b.score[b.segments[s].start + i], i > 0);
+			scores[b.segments[s].start + i].logprob = -(float)(i * i) / 8;
+		}
+	ck_ok(pg19_result(&plan, 0, scores, &w, &e), &e);
+	free(scores);
+	batch_builder_release(&b);
+	return buf_steal(&out);
+}
+
+START_TEST(a_pass_a_length_gives_what_one_pass_gives_where_lengths_do_not_matter)
+{
+	char *one = prefix_result(false), *each = prefix_result(true);
+
+	ck_assert_str_eq(one, each);
+	/* sums of i*i/8: up to 2: 5/8, up to 5: 55/8, up to 8: 204/8; bins [1,2) [2,4) [4,5) [5,8) [8,9) */
+	ck_assert_ptr_nonnull(strstr(one, "\"nll\":[0.625,6.875,25.5],\"bins\":[0.125,1.625,2,13.75,8],"
+	                                  "\"bytes\":[6,15,24],\"words\":[1,2,4]"));
+	free(one);
+	free(each);
+}
+END_TEST
+
 /* -- results ----------------------------------------------------------------------------------- */
 
 START_TEST(a_result_with_missing_units_is_marked_partial)
@@ -416,6 +475,7 @@ Suite *pg19_suite(void)
 	tcase_add_test(windows, every_token_is_scored_once_in_large_documents_too);
 	tcase_add_test(windows, a_short_document_is_one_ragged_window_unless_dropped);
 	tcase_add_test(windows, bins_of_position_have_the_distinct_edges_of_half_powers_of_two);
+	tcase_add_test(windows, a_pass_a_length_gives_what_one_pass_gives_where_lengths_do_not_matter);
 	suite_add_tcase(s, windows);
 	tcase_add_test(folds, the_clustered_standard_error_is_the_hand_computed_one);
 	tcase_add_test(folds, metrics_are_token_weighted_and_clustered_by_document);
