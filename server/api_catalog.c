@@ -9,7 +9,7 @@
 #include "server/problem.h"
 
 #define MAX_REPLY ((size_t)16 << 20)
-#define MAX_FILES 100000 /* of a dataset that are counted */
+#define MAX_FILES 2000 /* of a dataset that are counted: a few milliseconds */
 #define MAX_DEPTH 8
 
 /* -- models ------------------------------------------------------------------------------------ */
@@ -279,6 +279,8 @@ static int put_dataset(void *arg, const char *name, const char *path)
 	json_put_string(w, "kind", S_ISDIR(st.st_mode) ? "directory" : "file");
 	json_put_string(w, "format", *t.format ? t.format : NULL);
 	json_put_int(w, "files", t.files);
+	if (t.files == MAX_FILES)
+		json_put_bool(w, "and_more", true);
 	json_put_int(w, "bytes", t.bytes);
 	json_end_object(w);
 	return 0;

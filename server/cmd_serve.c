@@ -153,6 +153,8 @@ static err_code start(struct serve *s, const struct options *o, struct err *e)
 	if (http_start(s->http, e))
 		return e->code;
 	fprintf(stderr, "fathom " FATHOM_VERSION " listening on %s\n", http_url(s->http));
+	if (!http_is_loopback(s->http))
+		log_warn("no password is asked for: whoever reaches %s may start and delete jobs", http_url(s->http));
 	if (!core.registry.n_model_dirs)
 		log_warn("no --models: there is nothing to evaluate");
 	if (!core.registry.n_dataset_dirs)
