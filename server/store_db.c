@@ -20,7 +20,9 @@
 
 #include "server/embedded.h"
 
-#define BUSY_TIMEOUT_MS 5000
+/* Readers wait for a checkpoint. Nobody else writes; should a tool hold the lock, the core comes back rather than stand still. */
+#define READER_BUSY_MS 5000
+#define WRITER_BUSY_MS 1000
 
 int64_t store_now_ms(void)
 {
@@ -42,8 +44,7 @@ err_code store_failed(struct store *s, struct err *e, const char *what)
 		code = ERR_MEMORY;
 	if ((rc & 0xff) == SQLITE_CONSTRAINT)
 		code = ERR_CONFLICT;
-	return err_set(e, code, "database '%s': %s: %s (SQLite %d)", s->path, what,
-	               sqlite3_errmsg(s->db), rc);
+	return err_set(e, code, "database '%s': %s: %s (SQLite %d)", s->path, what, sqlite3_errmsg(s->db), rc);
 }
 
 static err_code prepare_cached(struct store *s, const char *sql, sqlite3_stmt **out, struct err *e)
@@ -55,8 +56,7 @@ static err_code prepare_cached(struct store *s, const char *sql, sqlite3_stmt **
 			break;
 	if (i == s->n_cached) {
 		assert(s->n_cached < STORE_MAX_STATEMENTS);
-		if (sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL) !=
-		    SQLITE_OK)
+		if (sqlite3_prepare_v3(s->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL) != SQLITE_OK)
 			return store_failed(s, e, sql);
 		s->cached[s->n_cached].sql = sql;
 		s->cached[s->n_cached++].stmt = *out;
@@ -66,8 +66,7 @@ static err_code prepare_cached(struct store *s, const char *sql, sqlite3_stmt **
 	return ERR_OK;
 }
 
-static err_code bind_values(struct store *s, sqlite3_stmt *stmt, const char *types, va_list ap,
-                            struct err *e)
+static err_code bind_values(struct store *s, sqlite3_stmt *stmt, const char *types, va_list ap, struct err *e)
 {
 	int rc = SQLITE_OK;
 
@@ -89,16 +88,15 @@ static err_code bind_values(struct store *s, sqlite3_stmt *stmt, const char *typ
 			text = va_arg(ap, const char *);
 			/* borrowed until store_done: every caller's strings outlive the statement's
 			 * use */
-			rc = text ? sqlite3_bind_text64(stmt, i + 1, text, strlen(text),
-			                                SQLITE_STATIC, SQLITE_UTF8)
+			rc = text ? sqlite3_bind_text64(stmt, i + 1, text, strlen(text), SQLITE_STATIC, SQLITE_UTF8)
 			          : sqlite3_bind_null(stmt, i + 1);
 		}
 	}
 	return rc == SQLITE_OK ? ERR_OK : store_failed(s, e, sqlite3_sql(stmt));
 }
 
-static err_code query_values(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql,
-                             const char *types, va_list ap)
+static err_code query_values(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql, const char *types,
+                             va_list ap)
 {
 	err_code rc = prepare_cached(s, sql, out, e);
 
@@ -110,8 +108,7 @@ static err_code query_values(struct store *s, struct err *e, sqlite3_stmt **out,
 	return rc;
 }
 
-err_code store_query(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql,
-                     const char *types, ...)
+err_code store_query(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql, const char *types, ...)
 {
 	va_list ap;
 	err_code rc;
@@ -140,8 +137,7 @@ err_code store_step(struct store *s, sqlite3_stmt *stmt, bool *row, struct err *
 	return store_failed(s, e, sqlite3_sql(stmt));
 }
 
-err_code store_run(struct store *s, struct err *e, int *changes, const char *sql, const char *types,
-                   ...)
+err_code store_run(struct store *s, struct err *e, int *changes, const char *sql, const char *types, ...)
 {
 	sqlite3_stmt *stmt = NULL;
 	bool row;
@@ -231,11 +227,13 @@ err_code store_savepoint_rollback(struct store *s, struct err *e)
 
 err_code store_checkpoint(struct store *s, struct err *e)
 {
+	int rc;
+
 	assert(!s->in_transaction);
-	if (sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
-	    SQLITE_OK)
-		return store_failed(s, e, "checkpoint");
-	return ERR_OK;
+	rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	if (rc == SQLITE_BUSY)
+		return ERR_OK; /* a reader is in the way: nothing is lost, the log is only longer */
+	return rc == SQLITE_OK ? ERR_OK : store_failed(s, e, "checkpoint");
 }
 
 /* -- migrations -----------------------------------------------------------------------------------
@@ -243,8 +241,7 @@ err_code store_checkpoint(struct store *s, struct err *e)
 
 static err_code run_script(struct store *s, const char *sql, const char *what, struct err *e)
 {
-	return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? ERR_OK
-	                                                               : store_failed(s, e, what);
+	return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? ERR_OK : store_failed(s, e, what);
 }
 
 static err_code read_version(struct store *s, int64_t *out, struct err *e)
@@ -344,9 +341,8 @@ static err_code lock_folder(const char *dir, int *out, struct err *e)
 		n = pread(fd, holder, sizeof holder - 1, 0);
 		holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;
 		close(fd);
-		return err_set(e, ERR_CONFLICT,
-		               "data folder '%s' is in use by another fathom serve (process %s)",
-		               dir, *holder ? holder : "unknown");
+		return err_set(e, ERR_CONFLICT, "data folder '%s' is in use by another fathom serve (process %s)", dir,
+		               *holder ? holder : "unknown");
 	}
 	/* for the message above only: a failure costs nothing but the number */
 	n = snprintf(holder, sizeof holder, "%ld\n", (long)getpid());
@@ -361,11 +357,10 @@ static err_code configure(struct store *s, struct err *e)
 	err_code rc;
 
 	sqlite3_extended_result_codes(s->db, 1);
-	sqlite3_busy_timeout(s->db, BUSY_TIMEOUT_MS);
+	sqlite3_busy_timeout(s->db, s->read_only ? READER_BUSY_MS : WRITER_BUSY_MS);
 	rc = run_script(s, "PRAGMA foreign_keys = ON;", "configure", e);
 	if (!rc && !s->read_only)
-		rc = run_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;",
-		                "configure", e);
+		rc = run_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;", "configure", e);
 	return rc;
 }
 

@@ -153,7 +153,7 @@ static void kill_late(struct core *c, size_t w, int64_t now_ms)
 		supervise_condemn(c, w, "it did not stop when told to");
 	else if (!s->hello && now_ms >= s->started_ms + HELLO_MS)
 		supervise_condemn(c, w, "it did not say hello");
-	else if (is_working(c, w) && now_ms >= s->moved_ms + hang_ms(c, w))
+	else if (is_working(c, w) && !c->refusals && now_ms >= s->moved_ms + hang_ms(c, w))
 		supervise_condemn(c, w, "it hangs: its count of tokens stands still");
 }
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FATHOM = os.environ.get("FATHOM", str(ROOT / "build/fathom"))
+# another program for the workers, so that a server with sanitizers need not wait for an engine with them
+WORKER = os.environ.get("FATHOM_WORKER")
 MODELS = ROOT / "eval/demo"
 RUN_LINE = re.compile(r'debug worker (\d+): job (\d+): \{"cmd":"run".*"units":(\[\[.*\]\])\}')
 JOB = {"model": "rope-demo", "task": "pg19", "dataset": "books", "params": {"lengths": [64, 256]}}
@@ -32,16 +34,22 @@ def write_books(folder, n_docs=64, n_words=80):
 class Server:
     """One data folder, and the servers that come and go on it."""
 
-    def __init__(self, folder, *, models=MODELS, workers=("cpu",)):
+    def __init__(self, folder, *, models=MODELS):
         self.data = folder / "data"
         self.log_path = folder / "log"
         self.folder = folder
         self.models = models
         self.process = None
-        self.start(workers)
+        self.workers = [self.worker_spec()]
+        self.start()
+
+    def worker_spec(self, program=WORKER):
+        """A worker on the CPU: the server's own program unless another is named."""
+        return "cpu" if program is None else (
+            f"{program} worker --device cpu --models {self.models} --datasets {self.folder}/datasets")
 
     def start(self, workers=None):
-        """Starts `workers`, or those of the last start."""
+        """Starts with `workers`, or those of the last start."""
         self.workers = workers or self.workers
         at = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:

@@ -16,7 +16,7 @@ import urllib.error
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness import FATHOM, MODELS, RUN_LINE, Server, wait_for, write_books  # noqa: E402
+from harness import FATHOM, MODELS, RUN_LINE, WORKER, Server, wait_for, write_books  # noqa: E402
 
 PROXY = Path(__file__).with_name("proxy_worker.py")
 N_DOCS = 12
@@ -46,10 +46,10 @@ class Supervision(unittest.TestCase):
         """Starts the server anew with n workers of a habit."""
         self.server.stop()
         self.log_at = self.server.log_size()
-        command = "cpu" if habit is None else (
-            f"{sys.executable} {PROXY} {habit} -- {FATHOM} worker --device cpu --models {self.server.models} "
-            f"--datasets {self.folder}/datasets")
-        self.server.start([command] * n)
+        spec = self.server.worker_spec()
+        if habit is not None:
+            spec = f"{sys.executable} {PROXY} {habit} -- {self.server.worker_spec(WORKER or FATHOM)}"
+        self.server.start([spec] * n)
 
     def log(self):
         return self.server.log_since(self.log_at)
@@ -215,7 +215,7 @@ class Supervision(unittest.TestCase):
         before = path.read_text()
         try:
             path.write_text(before + "\n")
-            self.server.start(["cpu"])
+            self.server.start()
             state = self.server.wait_job(job, "failed", "succeeded")
         finally:
             path.write_text(before)
@@ -235,6 +235,22 @@ class Supervision(unittest.TestCase):
         self.server.start()
         self.check_succeeds(job)
         self.assertNotIn(f"plan job {job}", self.log())
+
+    # -- the store ------------------------------------------------------------------------------------
+
+    def test_a_store_that_is_busy_loses_no_result_and_no_state(self):
+        self.with_worker()
+        job = self.server.submit(**SLOW)
+        wait_for(lambda: self.server.stored(job), "a result")
+        db = sqlite3.connect(f"{self.server.data}/fathom.db", isolation_level=None)
+        db.execute("BEGIN IMMEDIATE")
+        at = self.server.log_size()
+        wait_for(lambda: "the store refused a write" in self.server.log_since(at), "a refusal")
+        self.assertGreaterEqual(self.status_of("POST", f"/api/v1/jobs/{job}/cancel")[0], 500)  # told, not dropped
+        db.execute("ROLLBACK")
+        db.close()
+        self.check_succeeds(job)
+        self.assertEqual(self.server.query("SELECT repeated_units FROM job WHERE id = ?", job), [(0,)])
 
     # -- one server -----------------------------------------------------------------------------------
 
