@@ -1,6 +1,6 @@
 /* The API's client: JSON in, JSON out, and every failure an ApiError with words that can be shown. */
 
-const BASE = '/api/v1';
+export const BASE = '/api/v1';
 
 /* `fields`: [{pointer, detail}] from problem+json, pointer without a leading '#'. status 0: the server
  * did not answer. */

@@ -1,6 +1,6 @@
 /* A job's own page, #/jobs/12: what was asked, how it goes, what came out, and what pins it. */
 
-import { ApiError, api, jobPath } from '/api.js';
+import { ApiError, BASE, api, jobPath } from '/api.js';
 import { Curve } from '/curve.js';
 import { confirmed, h, setHidden, setText } from '/dom.js';
 import { METRICS, count, dateTime, duration, labelOf, measureText, span, timeOf } from '/format.js';
@@ -19,11 +19,19 @@ const text = (value) => {
 	return String(value);
 };
 
-function facts(title, entries) {
+function facts(title, entries, more = null) {
 	const shown = entries.filter(([, value]) => value !== undefined && value !== '' && value !== null);
 	return h('section', { class: 'panel' }, h('h2', {}, title),
 		h('dl', { class: 'facts' }, shown.map(([name, value]) =>
-			h('div', {}, h('dt', {}, name), h('dd', {}, value instanceof Node ? value : text(value))))));
+			h('div', {}, h('dt', {}, name), h('dd', {}, value instanceof Node ? value : text(value))))), more);
+}
+
+/* The command that submits this job again. */
+function curlOf({ model, task, dataset, params, engine, name }) {
+	const given = Object.fromEntries(Object.entries(params ?? {}).filter(([, value]) => value !== null));
+	const body = { model, task, dataset, params: given, engine, name: name ?? undefined };
+	const quoted = `'${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+	return `curl ${location.origin}${BASE}/jobs -H 'Content-Type: application/json' \\\n  -d ${quoted}`;
 }
 
 const fingerprint = (value) =>
@@ -167,13 +175,19 @@ export class Detail {
 
 	metricsPart(job, result) {
 		if (!result?.metrics)
-			return null;
+			return job.links?.items && !isActive(job) ? this.itemsPart(job) : null;
 		const partial = !job.result || result.partial;
 		const title = partial ? 'Metrics of what was computed' : 'Metrics';
 		return h('section', { class: 'panel' },
 			h('header', { class: 'panel-head' }, h('h2', {}, title), this.downloads(job, partial)),
 			partial && h('p', { class: 'quiet' }, 'Over the units that stand; not the result of the job.'),
 			lengthTable(result.metrics), plainTable(result.metrics), positionTable(result.metrics));
+	}
+
+	itemsPart(job) {
+		return h('section', { class: 'panel' },
+			h('header', { class: 'panel-head' }, h('h2', {}, 'What was computed'), this.downloads(job, true)),
+			h('p', { class: 'quiet' }, 'The job did not end, so that there are no metrics; its items can be read.'));
 	}
 
 	downloads(job, partial) {
@@ -191,7 +205,8 @@ export class Detail {
 			...Object.entries(params).map(([name, value]) => [labelOf(name), value === null ? 'not set' : value]),
 			['Device', job.engine?.device], ['Number format', job.engine?.dtype],
 			['Position override', job.engine?.position], ['Priority', job.priority || null], ['Tags', tags],
-			...['created', 'started', 'finished'].map((what) => [labelOf(what), this.time(job, what)])]);
+			...['created', 'started', 'finished'].map((what) => [labelOf(what), this.time(job, what)])],
+		h('details', {}, h('summary', {}, 'As curl'), h('pre', { class: 'scroll', tabindex: '0' }, curlOf(job))));
 	}
 
 	time(job, what) {

@@ -85,25 +85,28 @@ function readHash() {
 
 const resultKey = (job) => `${job.id} ${timeOf(job, 'finished')}`;
 
-async function fetchResult(job) {
-	const key = resultKey(job);
-	if (state.results.get(job.id)?.key === key)
+/* `listed`: the job in the list, or undefined when it is older than what the list shows. */
+async function fetchResult(id, listed) {
+	const key = listed ? resultKey(listed) : 'unlisted';
+	if (state.results.get(id)?.key === key)
 		return;
-	state.results.set(job.id, { key, job: null });
+	const entry = { key, job: null };
+	state.results.set(id, entry);
 	try {
-		state.results.get(job.id).job = await api.job(job.id);
-	} catch {
-		state.results.delete(job.id); /* the next poll tries again */
+		entry.job = await api.job(id);
+	} catch (error) {
+		if (error.status !== 404)
+			state.results.delete(id); /* the next poll tries again */
 	}
 }
 
 /* Fetches what is missing of the drawn results, then redraws when what is drawn changed. */
 async function refreshCurves() {
-	const drawn = drawnIds();
-	const known = new Map(allJobs().map((j) => [j.id, j]));
-	const wanted = [...drawn].map((id) => known.get(id)).filter((j) => j && hasCurve(j));
-	await Promise.all(wanted.map(fetchResult));
-	const ready = wanted.map((j) => state.results.get(j.id)?.job).filter(Boolean).sort((a, b) => a.id - b.id);
+	const listed = new Map(allJobs().map((j) => [j.id, j]));
+	const wanted = [...drawnIds()].filter((id) => !listed.has(id) || hasCurve(listed.get(id)));
+	await Promise.all(wanted.map((id) => fetchResult(id, listed.get(id))));
+	const fetched = wanted.map((id) => state.results.get(id)?.job);
+	const ready = fetched.filter((j) => j && hasCurve(j)).sort((a, b) => a.id - b.id);
 	const models = [...state.models.values()].map((m) => [m.name, m.n_ctx]);
 	const key = JSON.stringify([ready.map(resultKey), models, emptyText()]);
 	if (key === state.drawnKey)

@@ -5,6 +5,8 @@ Run: /usr/bin/python3 -m unittest discover -s tests/browser -v
 
 import csv
 import io
+import json
+import shlex
 import sys
 import tempfile
 import unittest
@@ -198,7 +200,8 @@ class TestPage(unittest.TestCase):
         page.open()
         page.wait("three curves", lambda: n_curves() == 3)
         page.one("#chart .tools button").click()
-        path = page.wait("the download", lambda: next(downloads.glob("ppl_token.csv"), None))
+        path = downloads / "ppl_token.csv"
+        page.wait("the download", lambda: path.exists() and path.stat().st_size > 0)
         rows = list(csv.DictReader(io.StringIO(path.read_text())))
         self.assertEqual(len(rows), 3 * len(LENGTHS))
         self.assertEqual({r["model"] for r in rows}, set(browser.demo_models()))
@@ -255,6 +258,9 @@ class TestPage(unittest.TestCase):
         self.assertEqual(page.text(".detail-body > .panel:not(.chart) .numbers thead th"), "Length")
         for link in page.all(".detail .tools a"):
             server.text(link.get_attribute("href")[len(server.url) :])
+        curl = shlex.split(page.one(".detail pre").get_attribute("textContent").replace("\\\n", " "))
+        self.assertEqual(curl[:2], ["curl", f"{server.url}/api/v1/jobs"])
+        self.assertEqual(json.loads(curl[-1])["params"]["lengths"], [64, 256])
         page.shoot("job")
         page.resize(1280, 900)
         page.js(
