@@ -480,7 +480,11 @@ START_TEST(a_running_job_is_cancelled_and_the_worker_goes_on)
 		cancelled = is_event(j, "cancelled");
 	}
 	json_free(expect("cancelled"));
-	say("{\"cmd\":\"run\",\"job\":7,\"units\":[[0,1]]}"); /* the plan is still there */
+	say("{\"cmd\":\"run\",\"job\":7,\"units\":[]}");
+	expect_failure(7, "input", "run: "); /* not "not planned here": the plan is still there */
+	say(PLAN(8, "tiny", "a.txt", "{\"lengths\":[8]}", ENGINE));
+	json_free(expect("planned"));
+	say("{\"cmd\":\"run\",\"job\":8,\"units\":[[0,1]]}");
 	json_free(expect("units"));
 	json_free(expect("idle"));
 }
@@ -559,7 +563,7 @@ Suite *worker_suite(void)
 	TCase *c = tcase_create("worker");
 
 	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
+	tcase_set_timeout(c, 120);
 	tcase_add_test(c, the_first_line_says_hello_with_device_and_signatures);
 	tcase_add_test(c, a_job_is_planned_and_run_and_its_units_are_those_of_a_local_run);
 	tcase_add_test(c, what_is_no_command_is_answered_and_survived);
