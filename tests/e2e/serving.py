@@ -63,11 +63,11 @@ class Server:
 
     def command(self, *more):
         return [FATHOM, "serve", "--data", self.data, "--models", self.models, "--datasets", self.datasets,
-                *(more or ("--listen", "127.0.0.1:0")), *self.options]
+                *more, *self.options]
 
-    def start(self):
+    def start(self, port=0):
         self.log = open(self.folder / "log", "w+")
-        self.process = subprocess.Popen(self.command(), stderr=self.log, env=self.env)
+        self.process = subprocess.Popen(self.command("--listen", f"127.0.0.1:{port}"), stderr=self.log, env=self.env)
         for _ in range(600):
             found = re.search(r"listening on http://127.0.0.1:(\d+)\n", (self.folder / "log").read_text())
             if found:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import pty
 import shutil
 import signal
 import socket
@@ -571,6 +573,27 @@ class Stopping(unittest.TestCase):
         self.assertEqual(server.job(job), done)
         status, log = server.close()
         self.assertEqual(status, 0, log)
+
+
+    def test_a_waiting_client_outlasts_a_restart_and_draws_a_bar_on_a_terminal(self):
+        server = Server()
+        write_book(server.datasets / "books" / "a.txt", 60_000, 1)
+        job = server.submit()["id"]
+        server.wait(job, until=("running",))
+        terminal, side = pty.openpty()
+        waiting = subprocess.Popen([FATHOM, "wait", str(job), "--server", server.url], stdout=subprocess.PIPE, stderr=side, text=True)
+        os.close(side)
+        time.sleep(1)
+        server.stop()
+        time.sleep(1)
+        server.start(server.port)
+        out, _ = waiting.communicate(timeout=120)
+        drawn = os.read(terminal, 1 << 16).decode()
+        os.close(terminal)
+        status, log = server.close()
+        self.assertEqual((waiting.returncode, status), (0, 0), log)
+        self.assertIn("ppl_token", out)
+        self.assertRegex(drawn, r"\r.*running \[#*\.*\] +\d+ %  [\d.]+k? of [\d.]+k tokens")
 
 
 if __name__ == "__main__":
