@@ -25,7 +25,7 @@ const state = {
 	models: new Map(), workers: [], version: '',
 	jobs: [], older: [], next: null, loaded: false, failures: 0,
 	ticked: null,        /* Set of job ids; null: nobody ticked, so the page chooses */
-	results: new Map(),  /* id -> job with its result, of jobs that succeeded */
+	results: new Map(),  /* id -> { key, job with its result, null until it is there } */
 	listsAt: -Infinity, drawnKey: '',
 };
 
@@ -33,8 +33,8 @@ const allJobs = () => [...state.jobs, ...state.older];
 
 /* -- which curves ----------------------------------------------------------------------------------- */
 
-/* The newest curves that compare with the newest one (same task, dataset, subset and tokenizer), once each model and
- * parameters. */
+/* The newest curves that compare with the newest one (same task, dataset, subset and tokenizer), once each
+ * model and parameters. */
 function autoChoice() {
 	const curves = allJobs().filter(hasCurve);
 	const kind = (j) =>
@@ -103,9 +103,9 @@ async function fetchResult(id, listed) {
 /* Fetches what is missing of the drawn results, then redraws when what is drawn changed. */
 async function refreshCurves() {
 	const listed = new Map(allJobs().map((j) => [j.id, j]));
-	const wanted = [...drawnIds()].filter((id) => !listed.has(id) || hasCurve(listed.get(id)));
-	await Promise.all(wanted.map((id) => fetchResult(id, listed.get(id))));
-	const fetched = wanted.map((id) => state.results.get(id)?.job);
+	const wanted = () => [...drawnIds()].filter((id) => !listed.has(id) || hasCurve(listed.get(id)));
+	await Promise.all(wanted().map((id) => fetchResult(id, listed.get(id))));
+	const fetched = wanted().map((id) => state.results.get(id)?.job); /* somebody may have unticked meanwhile */
 	const ready = fetched.filter((j) => j && hasCurve(j)).sort((a, b) => a.id - b.id);
 	const models = [...state.models.values()].map((m) => [m.name, m.n_ctx]);
 	const key = JSON.stringify([ready.map(resultKey), models, emptyText()]);
@@ -310,10 +310,12 @@ function route() {
 	const id = currentJob();
 	setHidden($('overview'), Boolean(id));
 	setHidden($('detail'), !id);
-	if (id)
+	if (id) {
 		detail.open(id);
-	else
+	} else {
 		readHash();
+		writeHash();
+	}
 	state.drawnKey = '';
 	poll();
 }

@@ -98,6 +98,23 @@ class Server:
         with urllib.request.urlopen(self.url + path, timeout=10) as answer:
             return json.load(answer)
 
+    def post(self, path, body=None):
+        data = b"" if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=data, headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def cancelled_job(self, model):
+        body = {
+            "model": model,
+            "task": "pg19",
+            "dataset": "books",
+            "params": {"lengths": [64]},
+            "priority": -1,
+        }
+        return self.post(f"/api/v1/jobs/{self.post('/api/v1/jobs', body)['id']}/cancel")
+
     def text(self, path):
         with urllib.request.urlopen(self.url + path, timeout=10) as answer:
             return answer.read().decode()

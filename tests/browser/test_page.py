@@ -349,6 +349,19 @@ class TestPage(unittest.TestCase):
         driver.execute_cdp_cmd("Network.emulateNetworkConditions", {**offline, "offline": False})
         page.wait("no banner", lambda: not page.one("#banner").is_displayed())
 
+    def test_80_older_jobs_come_when_asked_for_and_can_be_drawn_before(self):
+        for _ in range(52):
+            server.cancelled_job(browser.demo_models()[0])
+        page.open("#/?jobs=1,2,3")
+        page.wait("three curves of unlisted jobs", lambda: n_curves() == 3)
+        self.assertEqual(len(page.all(".job")), 50)
+        page.one("#jobs-more").click()
+        page.wait(
+            "all jobs", lambda: len(page.all(".job")) == len(server.get("/api/v1/jobs?limit=500")["data"])
+        )
+        self.assertFalse(page.one("#jobs-more").is_displayed())
+        self.assertEqual(n_curves(), 3)
+
 
 class TestModules(unittest.TestCase):
     """Modules without a DOM, called in the page."""
