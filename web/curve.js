@@ -109,6 +109,7 @@ const contextLines = {
 		ctx.strokeStyle = ctx.fillStyle = options.color;
 		ctx.font = `11px ${chart.options.font.family}`;
 		ctx.setLineDash([3, 4]);
+		let row = 0; /* labels take turns, so that near lines can both be read */
 		for (const context of options.contexts ?? []) {
 			if (context <= scales.x.min || context >= scales.x.max)
 				continue;
@@ -120,7 +121,7 @@ const contextLines = {
 			const text = `context ${context}`;
 			const right = x + 5 + ctx.measureText(text).width < chartArea.right;
 			ctx.textAlign = right ? 'left' : 'right';
-			ctx.fillText(text, right ? x + 5 : x - 5, chartArea.top + 11);
+			ctx.fillText(text, right ? x + 5 : x - 5, chartArea.top + 11 + 14 * (row++ % 2));
 		}
 		ctx.restore();
 	},
