@@ -75,9 +75,15 @@ $(B)/tests/main.o: $(B)/tests/suites.h
 $(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(patsubst %.c,$(B)/%.o,$(wildcard tests/fixture*.c)) $(B)/embedded.o $(LIBS)
 	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(shell pkg-config --libs $(PKG_TEST)) $(LDLIBS)
 
+# Real models and data, where a folder of them lies beside the checkout; the tests that use them skip without.
+SHARED := $(or $(FATHOM_SHARED),../shared)
+build/data:
+	@mkdir -p build
+	tar -xJf $(SHARED)/data.tar.xz -C build && touch $@
+
 check: ## the Check suites only; SUITE=name runs one
 	@sh tests/deps.sh build test
-	@$(MAKE) --no-print-directory $(B)/tests/check_all $(FATHOM)
+	@$(MAKE) --no-print-directory $(if $(wildcard $(SHARED)/data.tar.xz),build/data) $(B)/tests/check_all $(FATHOM)
 	CK_RUN_SUITE=$(SUITE) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
 
 test: check ## everything that needs no GPU: Check suites, end to end over HTTP, the page in Chromium

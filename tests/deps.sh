@@ -5,7 +5,7 @@ set -eu
 
 build="gcc make pkg-config python3 libc6-dev libmicrohttpd-dev libcjson-dev libsqlite3-dev libpcre2-dev libutf8proc-dev
        libcurl4-openssl-dev libssl-dev libdnnl-dev libjs-chart.js"
-test="check"
+test="check xz-utils"
 browser="chromium chromium-driver python3-selenium fonts-dejavu-core" # optional: the browser tests skip without
 lint="clang-format clang-tidy cppcheck"
 demo="dpkg ca-certificates"
