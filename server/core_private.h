@@ -1,4 +1,4 @@
-/* What the files of the core thread share: core.c (loop, requests, views), supervise.c (processes), dispatch.c (events), settle.c (what
+/* What the files of the core thread share: core.c (loop, requests, views), supervise.c (processes), dispatch.c (commands), event.c (events), settle.c (what
  * memory owes the store), describe.c (short-lived workers). Nobody else includes this. */
 #ifndef FATHOM_SERVER_CORE_PRIVATE_H
 #define FATHOM_SERVER_CORE_PRIVATE_H
@@ -78,11 +78,14 @@ void supervise_shut(struct core *c);              /* tells all to stop */
 bool supervise_any(const struct core *c);         /* is a process left? */
 int64_t supervise_deadline(const struct core *c); /* the next thing to do by time; INT64_MAX: none */
 
-/* dispatch.c: events in, commands out */
-/* ERR_OK: the line is done with. Else the store refused its effect, nothing was changed, and it must come again. */
-err_code dispatch_event(struct core *c, size_t w, const char *line, size_t len, struct err *e);
+/* dispatch.c */
 void dispatch_assign(struct core *c, size_t w);                  /* gives an idle worker something to do */
 void dispatch_cancel(struct core *c, const struct sched_job *j); /* tells its workers to stop */
+void dispatch_forget(struct core *c, size_t w);                  /* ends its hold on a plan, if it has one */
+
+/* event.c */
+/* ERR_OK: the line is done with. Else the store refused its effect, nothing was changed, and it must come again. */
+err_code event_handle(struct core *c, size_t w, const char *line, size_t len, struct err *e);
 
 /* settle.c */
 void settle_jobs(struct core *c);

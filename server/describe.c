@@ -116,7 +116,7 @@ static struct describe *find(struct core *c, const char *path, const char *stat_
 {
 	struct describe *d = c->describes;
 
-	while (d && (d->done || strcmp(d->path, path) || strcmp(d->stat_key, stat_key)))
+	while (d && (d->done || strcmp(d->path, path) != 0 || strcmp(d->stat_key, stat_key) != 0))
 		d = d->next;
 	return d;
 }
@@ -148,15 +148,10 @@ void describe_request(struct core *c, struct request *r)
 	char *path = NULL, *stat_key = NULL, *text = NULL;
 	struct describe *d;
 	struct err e;
-	err_code rc = registry_model(&c->o.registry, r->model, &path, &e);
 
-	if (!rc) {
+	if (!registry_model(&c->o.registry, r->model, &path, &e))
 		stat_key = make_stat_key(path, &e);
-		rc = stat_key ? ERR_OK : e.code;
-	}
-	if (!rc)
-		rc = store_model_get(c->store, path, stat_key, &text, &e);
-	if (rc || text) {
+	if (!stat_key || store_model_get(c->store, path, stat_key, &text, &e) || text) {
 		answer(r, text, &e);
 		goto out;
 	}

@@ -109,6 +109,9 @@ void scheduler_unit_failed(struct sched_job *j, uint32_t unit);
  * again. ERR_INPUT when that does not make sense. */
 err_code scheduler_up(struct scheduler *s, size_t w, const char *device, const char *kind,
                       const struct json *signatures, struct err *e);
+void scheduler_forget_hello(struct sched_worker *k); /* frees what it said; nothing is known of it */
+/* May worker w do the job: device, dtype, pinned signature, and it has not refused. */
+bool scheduler_suits(const struct scheduler *s, size_t w, const struct sched_job *j);
 /* The first plan gives the job its units (once; `n` must agree with n_units if those are known), each plan of a server's life its
  * tokens. The worker is idle after it, and holds the plan. */
 err_code scheduler_planned(struct scheduler *s, size_t w, const uint32_t *unit_tokens, uint32_t n, struct err *e);

@@ -9,8 +9,7 @@
 
 #include "engine/json.h"
 
-static const char *const state_names[] = {"queued",    "running", "cancelling",
-                                          "succeeded", "failed",  "cancelled"};
+static const char *const state_names[] = {"queued", "running", "cancelling", "succeeded", "failed", "cancelled"};
 #define N_STATES (sizeof state_names / sizeof *state_names)
 
 const char *job_state_name(enum job_state s)
@@ -57,11 +56,11 @@ void job_pins_release(struct job_pins *p)
 /* -- reading --------------------------------------------------------------------------------------
  */
 
-#define COLUMNS                                                                                    \
-	"id, state, name, model, task, dataset, params, engine, tags, priority, created_ms, "      \
-	"started_ms, "                                                                             \
-	"finished_ms, plan, n_units, done_units, failed_units, total_tokens, done_tokens, "        \
-	"seconds, error, "                                                                         \
+#define COLUMNS                                                                                                        \
+	"id, state, name, model, task, dataset, params, engine, tags, priority, created_ms, "                          \
+	"started_ms, "                                                                                                 \
+	"finished_ms, plan, n_units, done_units, failed_units, total_tokens, done_tokens, "                            \
+	"seconds, error, "                                                                                             \
 	"waiting, "
 
 static err_code read_job(sqlite3_stmt *row, struct job *out, struct err *e)
@@ -111,8 +110,7 @@ err_code store_job_get(struct store *s, int64_t id, struct job *out, struct err 
 {
 	sqlite3_stmt *stmt = NULL;
 	bool row = false;
-	err_code rc =
-	    store_query(s, e, &stmt, "SELECT " COLUMNS "result FROM job WHERE id = ?1", "i", id);
+	err_code rc = store_query(s, e, &stmt, "SELECT " COLUMNS "result FROM job WHERE id = ?1", "i", id);
 
 	if (rc)
 		return rc;
@@ -123,12 +121,10 @@ err_code store_job_get(struct store *s, int64_t id, struct job *out, struct err 
 	return rc;
 }
 
-err_code store_job_list(struct store *s, const struct job_filter *f, struct job **jobs, size_t *n,
-                        struct err *e)
+err_code store_job_list(struct store *s, const struct job_filter *f, struct job **jobs, size_t *n, struct err *e)
 {
 	const char *value = f->tag ? strchr(f->tag, '=') : NULL;
-	char *key =
-	    f->tag ? strndup(f->tag, value ? (size_t)(value - f->tag) : strlen(f->tag)) : NULL;
+	char *key = f->tag ? strndup(f->tag, value ? (size_t)(value - f->tag) : strlen(f->tag)) : NULL;
 	struct job *list = mem_zalloc((size_t)f->limit, sizeof *list, e);
 	sqlite3_stmt *stmt = NULL;
 	size_t count = 0;
@@ -140,16 +136,14 @@ err_code store_job_list(struct store *s, const struct job_filter *f, struct job 
 		rc = err_set(e, ERR_MEMORY, "out of memory listing jobs");
 	if (rc)
 		goto out;
-	rc = store_query(
-	    s, e, &stmt,
-	    "SELECT " COLUMNS "NULL FROM job"
-	    " WHERE (?1 IS NULL OR model = ?1) AND (?2 IS NULL OR task = ?2)"
-	    " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(job.tags) AS tag"
-	    "                            WHERE tag.key = ?3 AND (?4 IS NULL OR tag.value = ?4)))"
-	    " AND (?5 IS NULL OR state = ?5) AND (?6 = 0 OR id < ?6) ORDER BY id DESC LIMIT ?7",
-	    "sssssii", f->model, f->task, key, value ? value + 1 : NULL,
-	    f->state < 0 ? NULL : job_state_name((enum job_state)f->state), f->after,
-	    (int64_t)f->limit);
+	rc = store_query(s, e, &stmt,
+	                 "SELECT " COLUMNS "NULL FROM job"
+	                 " WHERE (?1 IS NULL OR model = ?1) AND (?2 IS NULL OR task = ?2)"
+	                 " AND (?3 IS NULL OR EXISTS (SELECT 1 FROM json_each(job.tags) AS tag"
+	                 "                            WHERE tag.key = ?3 AND (?4 IS NULL OR tag.value = ?4)))"
+	                 " AND (?5 IS NULL OR state = ?5) AND (?6 = 0 OR id < ?6) ORDER BY id DESC LIMIT ?7",
+	                 "sssssii", f->model, f->task, key, value ? value + 1 : NULL,
+	                 f->state < 0 ? NULL : job_state_name((enum job_state)f->state), f->after, (int64_t)f->limit);
 	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row) {
 		rc = read_job(stmt, &list[count], e);
 		count += !rc;
@@ -189,8 +183,7 @@ err_code store_job_pins(struct store *s, int64_t id, struct job_pins *out, struc
 		p.dataset = store_text(stmt, 2, &failed);
 		p.signature = store_text(stmt, 3, &failed);
 		if (failed)
-			rc = err_set(e, ERR_MEMORY, "out of memory reading the pins of job %lld",
-			             (long long)id);
+			rc = err_set(e, ERR_MEMORY, "out of memory reading the pins of job %lld", (long long)id);
 	}
 	store_done(stmt);
 	if (rc)
@@ -206,11 +199,10 @@ err_code store_job_active(struct store *s, int64_t **ids, size_t *n, struct err 
 	int64_t *list = NULL, *grown;
 	size_t count = 0, cap = 0;
 	bool row = false;
-	err_code rc =
-	    store_query(s, e, &stmt,
-	                "SELECT id FROM job WHERE state IN ('queued', 'running', 'cancelling')"
-	                " ORDER BY priority DESC, id",
-	                "");
+	err_code rc = store_query(s, e, &stmt,
+	                          "SELECT id FROM job WHERE state IN ('queued', 'running', 'cancelling')"
+	                          " ORDER BY priority DESC, id",
+	                          "");
 
 	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row) {
 		if (count == cap) {
@@ -245,8 +237,7 @@ static err_code find_key(struct store *s, const struct job_new *n, int64_t *id, 
 	err_code rc;
 
 	*id = 0;
-	rc = store_query(s, e, &stmt,
-	                 "SELECT id, request_hash IS ?2 FROM job WHERE idempotency_key = ?1", "ss",
+	rc = store_query(s, e, &stmt, "SELECT id, request_hash IS ?2 FROM job WHERE idempotency_key = ?1", "ss",
 	                 n->idempotency_key, n->request_hash);
 	if (rc)
 		return rc;
@@ -255,16 +246,14 @@ static err_code find_key(struct store *s, const struct job_new *n, int64_t *id, 
 		*id = sqlite3_column_int64(stmt, 0);
 		same = sqlite3_column_int(stmt, 1);
 		if (!same)
-			rc = err_set(e, ERR_CONFLICT,
-			             "idempotency key '%s' was used for another request (job %lld)",
+			rc = err_set(e, ERR_CONFLICT, "idempotency key '%s' was used for another request (job %lld)",
 			             n->idempotency_key, (long long)*id);
 	}
 	store_done(stmt);
 	return rc;
 }
 
-err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id, bool *existed,
-                          struct err *e)
+err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id, bool *existed, struct err *e)
 {
 	int64_t known = 0;
 	err_code rc = ERR_OK;
@@ -278,14 +267,13 @@ err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id,
 		*existed = true;
 		return ERR_OK;
 	}
-	rc = store_run(
-	    s, e, NULL,
-	    "INSERT INTO job (name, model, task, dataset, params, engine, tags, priority, "
-	    "created_ms,"
-	    " idempotency_key, request_hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-	    "sssssssiiss", n->name, n->model, n->task, n->dataset, n->params,
-	    n->engine ? n->engine : "{}", n->tags ? n->tags : "{}", (int64_t)n->priority,
-	    store_now_ms(), n->idempotency_key, n->request_hash);
+	rc = store_run(s, e, NULL,
+	               "INSERT INTO job (name, model, task, dataset, params, engine, tags, priority, "
+	               "created_ms,"
+	               " idempotency_key, request_hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+	               "sssssssiiss", n->name, n->model, n->task, n->dataset, n->params, n->engine ? n->engine : "{}",
+	               n->tags ? n->tags : "{}", (int64_t)n->priority, store_now_ms(), n->idempotency_key,
+	               n->request_hash);
 	if (rc)
 		return rc;
 	*id = sqlite3_last_insert_rowid(s->db);
@@ -304,8 +292,8 @@ static err_code refuse(struct store *s, int64_t id, const char *verb, struct err
 		return rc;
 	rc = store_step(s, stmt, &row, e);
 	if (!rc)
-		rc = row ? err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot be %s",
-		                   (long long)id, (const char *)sqlite3_column_text(stmt, 0), verb)
+		rc = row ? err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot be %s", (long long)id,
+		                   (const char *)sqlite3_column_text(stmt, 0), verb)
 		         : no_such_job(id, e);
 	store_done(stmt);
 	return rc;
@@ -339,8 +327,8 @@ static err_code put_state(struct store *s, int64_t id, enum job_state now, struc
 }
 
 /* Ends a transition: rc and changes are its UPDATE's. */
-static err_code moved(struct store *s, int64_t id, err_code rc, int changes, enum job_state now,
-                      const char *verb, struct err *e)
+static err_code moved(struct store *s, int64_t id, err_code rc, int changes, enum job_state now, const char *verb,
+                      struct err *e)
 {
 	if (!rc && !changes)
 		rc = refuse(s, id, verb, e);
@@ -350,11 +338,10 @@ static err_code moved(struct store *s, int64_t id, err_code rc, int changes, enu
 err_code store_job_start(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	err_code rc =
-	    store_run(s, e, &changes,
-	              "UPDATE job SET state = 'running', waiting = NULL,"
-	              " started_ms = coalesce(started_ms, ?2) WHERE id = ?1 AND state = 'queued'",
-	              "ii", id, store_now_ms());
+	err_code rc = store_run(s, e, &changes,
+	                        "UPDATE job SET state = 'running', waiting = NULL,"
+	                        " started_ms = coalesce(started_ms, ?2) WHERE id = ?1 AND state = 'queued'",
+	                        "ii", id, store_now_ms());
 
 	return moved(s, id, rc, changes, JOB_RUNNING, "started", e);
 }
@@ -362,9 +349,8 @@ err_code store_job_start(struct store *s, int64_t id, struct err *e)
 err_code store_job_requeue(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	err_code rc = store_run(
-	    s, e, &changes, "UPDATE job SET state = 'queued' WHERE id = ?1 AND state = 'running'",
-	    "i", id);
+	err_code rc =
+	    store_run(s, e, &changes, "UPDATE job SET state = 'queued' WHERE id = ?1 AND state = 'running'", "i", id);
 
 	return moved(s, id, rc, changes, JOB_QUEUED, "queued again", e);
 }
@@ -374,9 +360,8 @@ err_code store_job_wait(struct store *s, int64_t id, const char *why, struct err
 	struct buf data = BUF_INIT(4096);
 	struct json_writer w = JSON_WRITER(&data);
 	int changes = 0;
-	err_code rc = store_run(s, e, &changes,
-	                        "UPDATE job SET waiting = ?2 WHERE id = ?1 AND state = 'queued'",
-	                        "is", id, why);
+	err_code rc =
+	    store_run(s, e, &changes, "UPDATE job SET waiting = ?2 WHERE id = ?1 AND state = 'queued'", "is", id, why);
 
 	if (!rc && !changes)
 		rc = refuse(s, id, "made to wait", e);
@@ -391,17 +376,16 @@ err_code store_job_wait(struct store *s, int64_t id, const char *why, struct err
 	return rc;
 }
 
-err_code store_job_plan(struct store *s, int64_t id, const char *plan, const struct job_pins *pins,
-                        int64_t n_units, int64_t total_tokens, struct err *e)
+err_code store_job_plan(struct store *s, int64_t id, const char *plan, const struct job_pins *pins, int64_t n_units,
+                        int64_t total_tokens, struct err *e)
 {
 	int changes = 0;
-	err_code rc = store_run(
-	    s, e, &changes,
-	    "UPDATE job SET plan = ?2, pin_model = ?3, pin_tokenizer = ?4, pin_dataset = ?5,"
-	    " pin_signature = ?6, n_units = ?7, total_tokens = ?8"
-	    " WHERE id = ?1 AND state = 'running' AND plan IS NULL",
-	    "isssssii", id, plan, pins->model, pins->tokenizer, pins->dataset, pins->signature,
-	    n_units, total_tokens);
+	err_code rc = store_run(s, e, &changes,
+	                        "UPDATE job SET plan = ?2, pin_model = ?3, pin_tokenizer = ?4, pin_dataset = ?5,"
+	                        " pin_signature = ?6, n_units = ?7, total_tokens = ?8"
+	                        " WHERE id = ?1 AND state = 'running' AND plan IS NULL",
+	                        "isssssii", id, plan, pins->model, pins->tokenizer, pins->dataset, pins->signature,
+	                        n_units, total_tokens);
 
 	if (!rc && !changes)
 		rc = refuse(s, id, "planned", e);
@@ -411,11 +395,10 @@ err_code store_job_plan(struct store *s, int64_t id, const char *plan, const str
 err_code store_job_cancel(struct store *s, int64_t id, enum job_state *now, struct err *e)
 {
 	int changes = 0;
-	err_code rc =
-	    store_run(s, e, &changes,
-	              "UPDATE job SET state = 'cancelled', waiting = NULL, finished_ms = ?2"
-	              " WHERE id = ?1 AND state = 'queued'",
-	              "ii", id, store_now_ms());
+	err_code rc = store_run(s, e, &changes,
+	                        "UPDATE job SET state = 'cancelled', waiting = NULL, finished_ms = ?2"
+	                        " WHERE id = ?1 AND state = 'queued'",
+	                        "ii", id, store_now_ms());
 
 	*now = JOB_CANCELLED;
 	if (!rc && !changes) {
@@ -442,8 +425,7 @@ err_code store_job_cancelled(struct store *s, int64_t id, struct err *e)
 /* A finished job needs no progress on record: its counts say it all. */
 static err_code drop_progress(struct store *s, int64_t id, struct err *e)
 {
-	return store_run(s, e, NULL, "DELETE FROM event WHERE job_id = ?1 AND kind = 'progress'",
-	                 "i", id);
+	return store_run(s, e, NULL, "DELETE FROM event WHERE job_id = ?1 AND kind = 'progress'", "i", id);
 }
 
 err_code store_job_succeed(struct store *s, int64_t id, const char *result, struct err *e)
@@ -458,15 +440,13 @@ err_code store_job_succeed(struct store *s, int64_t id, const char *result, stru
 	return rc ? rc : drop_progress(s, id, e);
 }
 
-err_code store_job_fail(struct store *s, int64_t id, const char *error, const char *partial,
-                        struct err *e)
+err_code store_job_fail(struct store *s, int64_t id, const char *error, const char *partial, struct err *e)
 {
 	int changes = 0;
-	err_code rc = store_run(
-	    s, e, &changes,
-	    "UPDATE job SET state = 'failed', waiting = NULL, error = ?2,"
-	    " result = ?3, finished_ms = ?4 WHERE id = ?1 AND state IN ('queued', 'running')",
-	    "issi", id, error, partial, store_now_ms());
+	err_code rc = store_run(s, e, &changes,
+	                        "UPDATE job SET state = 'failed', waiting = NULL, error = ?2,"
+	                        " result = ?3, finished_ms = ?4 WHERE id = ?1 AND state IN ('queued', 'running')",
+	                        "issi", id, error, partial, store_now_ms());
 
 	rc = moved(s, id, rc, changes, JOB_FAILED, "failed", e);
 	return rc ? rc : drop_progress(s, id, e);
@@ -475,16 +455,15 @@ err_code store_job_fail(struct store *s, int64_t id, const char *error, const ch
 err_code store_job_restart(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	err_code rc = store_run(
-	    s, e, &changes,
-	    "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL, finished_ms = "
-	    "NULL,"
-	    " plan = NULL, pin_model = NULL, pin_tokenizer = NULL, pin_dataset = NULL,"
-	    " pin_signature = NULL, n_units = 0, total_tokens = 0, done_units = 0,"
-	    " failed_units = 0, done_tokens = 0, seconds = 0, repeated_units = 0, error = NULL,"
-	    " result = NULL WHERE id = ?1 AND (state IN ('succeeded', 'failed', 'cancelled')"
-	    " OR (state = 'queued' AND waiting IS NOT NULL))",
-	    "i", id);
+	err_code rc = store_run(s, e, &changes,
+	                        "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL, finished_ms = "
+	                        "NULL,"
+	                        " plan = NULL, pin_model = NULL, pin_tokenizer = NULL, pin_dataset = NULL,"
+	                        " pin_signature = NULL, n_units = 0, total_tokens = 0, done_units = 0,"
+	                        " failed_units = 0, done_tokens = 0, seconds = 0, repeated_units = 0, error = NULL,"
+	                        " result = NULL WHERE id = ?1 AND (state IN ('succeeded', 'failed', 'cancelled')"
+	                        " OR (state = 'queued' AND waiting IS NOT NULL))",
+	                        "i", id);
 
 	if (!rc && !changes)
 		rc = refuse(s, id, "restarted", e);
@@ -501,7 +480,7 @@ err_code store_recover(struct store *s, struct err *e)
 {
 	int64_t *ids = NULL;
 	size_t n = 0;
-	struct job j;
+	struct job j = {0};
 	err_code rc = store_job_active(s, &ids, &n, e);
 
 	for (size_t i = 0; !rc && i < n; i++) {

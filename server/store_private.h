@@ -30,16 +30,14 @@ err_code store_failed(struct store *s, struct err *e, const char *what);
 /* The statement of a literal, prepared once and kept; values bound by `types`, one letter each: i
  * int64_t, u uint32_t (as int), d double, s const char * (NULL: null). Give it back with
  * store_done. */
-err_code store_query(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql,
-                     const char *types, ...);
+err_code store_query(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql, const char *types, ...);
 void store_done(sqlite3_stmt *stmt);
 
 /* The next row: *row false at the end. */
 err_code store_step(struct store *s, sqlite3_stmt *stmt, bool *row, struct err *e);
 
 /* Runs a statement without rows; *changes (may be NULL) is how many rows it touched. */
-err_code store_run(struct store *s, struct err *e, int *changes, const char *sql, const char *types,
-                   ...);
+err_code store_run(struct store *s, struct err *e, int *changes, const char *sql, const char *types, ...);
 
 /* A copy of a text column; NULL stays NULL. Fails sticky: on want of memory *failed is set. */
 char *store_text(sqlite3_stmt *stmt, int column, bool *failed);

@@ -7,8 +7,7 @@
 
 #include "engine/json.h"
 
-static err_code put_one(struct store *s, int64_t job, const struct unit_result *u, int *inserted,
-                        struct err *e)
+static err_code put_one(struct store *s, int64_t job, const struct unit_result *u, int *inserted, struct err *e)
 {
 	return store_run(s, e, inserted,
 	                 "INSERT INTO unit (job_id, unit, result) VALUES (?1, ?2, ?3)"
@@ -16,8 +15,8 @@ static err_code put_one(struct store *s, int64_t job, const struct unit_result *
 	                 "ius", job, u->unit, u->result);
 }
 
-err_code store_unit_put(struct store *s, int64_t job, const struct unit_result *units, size_t n,
-                        double seconds, size_t *stored, struct err *e)
+err_code store_unit_put(struct store *s, int64_t job, const struct unit_result *units, size_t n, double seconds,
+                        size_t *stored, struct err *e)
 {
 	size_t n_new = 0;
 	int64_t tokens = 0;
@@ -33,32 +32,28 @@ err_code store_unit_put(struct store *s, int64_t job, const struct unit_result *
 		}
 	}
 	if (!rc)
-		rc = store_run(
-		    s, e, &changes,
-		    "UPDATE job SET done_units = done_units + ?2, done_tokens = done_tokens + ?3,"
-		    " seconds = seconds + ?4, repeated_units = repeated_units + ?5"
-		    " WHERE id = ?1 AND state IN ('running', 'cancelling')",
-		    "iiidi", job, (int64_t)n_new, tokens, seconds > 0 ? seconds : 0.0,
-		    (int64_t)(n - n_new));
+		rc = store_run(s, e, &changes,
+		               "UPDATE job SET done_units = done_units + ?2, done_tokens = done_tokens + ?3,"
+		               " seconds = seconds + ?4, repeated_units = repeated_units + ?5"
+		               " WHERE id = ?1 AND state IN ('running', 'cancelling')",
+		               "iiidi", job, (int64_t)n_new, tokens, seconds > 0 ? seconds : 0.0, (int64_t)(n - n_new));
 	if (!rc && !changes)
-		rc = err_set(e, ERR_CONFLICT, "job %lld takes no results: it is not running",
-		             (long long)job);
+		rc = err_set(e, ERR_CONFLICT, "job %lld takes no results: it is not running", (long long)job);
 	if (!rc && stored)
 		*stored = n_new;
 	return rc;
 }
 
-err_code store_unit_fail(struct store *s, int64_t job, uint32_t unit, const char *code,
-                         const char *message, struct err *e)
+err_code store_unit_fail(struct store *s, int64_t job, uint32_t unit, const char *code, const char *message,
+                         struct err *e)
 {
 	struct buf data = BUF_INIT(8192);
 	struct json_writer w = JSON_WRITER(&data);
 	int inserted = 0;
-	err_code rc = store_run(
-	    s, e, &inserted,
-	    "INSERT INTO unit_failure (job_id, unit, code, message) VALUES (?1, ?2, ?3, ?4)"
-	    " ON CONFLICT DO NOTHING",
-	    "iuss", job, unit, code, message);
+	err_code rc = store_run(s, e, &inserted,
+	                        "INSERT INTO unit_failure (job_id, unit, code, message) VALUES (?1, ?2, ?3, ?4)"
+	                        " ON CONFLICT DO NOTHING",
+	                        "iuss", job, unit, code, message);
 
 	if (rc || !inserted)
 		return rc;
@@ -69,9 +64,7 @@ err_code store_unit_fail(struct store *s, int64_t job, uint32_t unit, const char
 	json_end_object(&w);
 	rc = buf_check(&data, "a unit's error", e);
 	if (!rc)
-		rc = store_run(s, e, NULL,
-		               "UPDATE job SET failed_units = failed_units + 1 WHERE id = ?1", "i",
-		               job);
+		rc = store_run(s, e, NULL, "UPDATE job SET failed_units = failed_units + 1 WHERE id = ?1", "i", job);
 	if (!rc)
 		rc = store_event_put(s, job, "unit_failed", buf_str(&data), e);
 	buf_release(&data);
@@ -82,11 +75,10 @@ err_code store_unit_each(struct store *s, int64_t job, unit_fn *f, void *arg, st
 {
 	sqlite3_stmt *stmt = NULL;
 	bool row = false;
-	err_code rc =
-	    store_query(s, e, &stmt,
-	                "SELECT unit, NULL, NULL FROM unit WHERE job_id = ?1"
-	                " UNION ALL SELECT unit, code, message FROM unit_failure WHERE job_id = ?1",
-	                "i", job);
+	err_code rc = store_query(s, e, &stmt,
+	                          "SELECT unit, NULL, NULL FROM unit WHERE job_id = ?1"
+	                          " UNION ALL SELECT unit, code, message FROM unit_failure WHERE job_id = ?1",
+	                          "i", job);
 
 	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row) {
 		const char *code = (const char *)sqlite3_column_text(stmt, 1);
@@ -115,9 +107,8 @@ err_code unit_cursor_open(struct store *s, int64_t job, struct unit_cursor **out
 	if (!c)
 		return ERR_MEMORY;
 	c->store = s;
-	if (sqlite3_prepare_v2(s->db,
-	                       "SELECT unit, result FROM unit WHERE job_id = ?1 ORDER BY unit", -1,
-	                       &c->stmt, NULL) != SQLITE_OK ||
+	if (sqlite3_prepare_v2(s->db, "SELECT unit, result FROM unit WHERE job_id = ?1 ORDER BY unit", -1, &c->stmt,
+	                       NULL) != SQLITE_OK ||
 	    sqlite3_bind_int64(c->stmt, 1, job) != SQLITE_OK) {
 		store_failed(s, e, "reading units");
 		sqlite3_finalize(c->stmt);

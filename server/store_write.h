@@ -28,20 +28,17 @@ err_code store_recover(struct store *s, struct err *e);
 /* The ids of all jobs that are not final, by priority and id; *ids is the caller's. */
 err_code store_job_active(struct store *s, int64_t **ids, size_t *n, struct err *e);
 
-err_code store_job_start(struct store *s, int64_t id, struct err *e);   /* queued to running */
-err_code store_job_requeue(struct store *s, int64_t id, struct err *e); /* running to queued */
-err_code store_job_wait(struct store *s, int64_t id, const char *why,
-                        struct err *e); /* queued; NULL: no more */
-err_code store_job_plan(struct store *s, int64_t id, const char *plan, const struct job_pins *pins,
-                        int64_t n_units, int64_t total_tokens, struct err *e); /* running, once */
+err_code store_job_start(struct store *s, int64_t id, struct err *e);                 /* queued to running */
+err_code store_job_requeue(struct store *s, int64_t id, struct err *e);               /* running to queued */
+err_code store_job_wait(struct store *s, int64_t id, const char *why, struct err *e); /* queued; NULL: no more */
+err_code store_job_plan(struct store *s, int64_t id, const char *plan, const struct job_pins *pins, int64_t n_units,
+                        int64_t total_tokens, struct err *e); /* running, once */
 /* queued: cancelled at once; running: cancelling; cancelling: as it is. *now is the state after. */
 err_code store_job_cancel(struct store *s, int64_t id, enum job_state *now, struct err *e);
-err_code store_job_cancelled(struct store *s, int64_t id,
-                             struct err *e); /* cancelling to cancelled */
+err_code store_job_cancelled(struct store *s, int64_t id, struct err *e); /* cancelling to cancelled */
 err_code store_job_succeed(struct store *s, int64_t id, const char *result, struct err *e);
 /* running or queued to failed; `partial` (NULL: none) is the fold of the units that are there. */
-err_code store_job_fail(struct store *s, int64_t id, const char *error, const char *partial,
-                        struct err *e);
+err_code store_job_fail(struct store *s, int64_t id, const char *error, const char *partial, struct err *e);
 /* A final or a waiting job to queued: units, plan and pins are dropped. */
 err_code store_job_restart(struct store *s, int64_t id, struct err *e);
 
@@ -55,10 +52,10 @@ struct unit_result {
 /* A batch's results: units that are already there keep their first result and are counted in
  * repeated_units. `seconds` is the engine's time. Sets *stored to the number of new ones (may be
  * NULL). */
-err_code store_unit_put(struct store *s, int64_t job, const struct unit_result *units, size_t n,
-                        double seconds, size_t *stored, struct err *e);
-err_code store_unit_fail(struct store *s, int64_t job, uint32_t unit, const char *code,
-                         const char *message, struct err *e);
+err_code store_unit_put(struct store *s, int64_t job, const struct unit_result *units, size_t n, double seconds,
+                        size_t *stored, struct err *e);
+err_code store_unit_fail(struct store *s, int64_t job, uint32_t unit, const char *code, const char *message,
+                         struct err *e);
 /* Calls f for each unit that has a result (failed false) or is given up (failed true, with why). */
 typedef void unit_fn(void *arg, uint32_t unit, bool failed, const char *code, const char *message);
 err_code store_unit_each(struct store *s, int64_t job, unit_fn *f, void *arg, struct err *e);
@@ -67,7 +64,6 @@ err_code store_unit_each(struct store *s, int64_t job, unit_fn *f, void *arg, st
 
 /* Appends the job's counts as a "progress" event; the caller keeps it to one a second. */
 err_code store_event_progress(struct store *s, int64_t job, struct err *e);
-err_code store_event_put(struct store *s, int64_t job, const char *kind, const char *data,
-                         struct err *e);
+err_code store_event_put(struct store *s, int64_t job, const char *kind, const char *data, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* Worker processes: started, watched, buried, started again.
  *
- * 1. A line is taken from its link only after dispatch_event has stored its effect; while the store refuses, links are not
+ * 1. A line is taken from its link only after event_handle has stored its effect; while the store refuses, links are not
  *    read, so workers wait.
  * 2. A dead worker's lines are all dealt with before its death is: what it reported is not computed again.
  * 3. A new process starts only after the old one is reaped: its device is free then. */
@@ -118,7 +118,7 @@ static void read_events(struct core *c, size_t w, int64_t now_ms)
 	struct err e;
 
 	while (!core_store_waits(c, now_ms) && (line = link_line(s->link, &len)) != NULL) {
-		if (!s->condemned && dispatch_event(c, w, line, len, &e)) {
+		if (!s->condemned && event_handle(c, w, line, len, &e)) {
 			core_store_refused(c, &e);
 			return;
 		}

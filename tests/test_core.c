@@ -352,6 +352,7 @@ START_TEST(descriptions_are_made_once_and_again_when_a_file_changes)
 	stop_core();
 	start_core(NULL, 0);
 	free(w[1].r.text);
+	free(w[2].r.text);
 	submit(&w[1]);
 	ck_ok(wait_done(&w[1]), &w[1].r.err);
 	ck_assert_str_eq(w[1].r.text, w[0].r.text);

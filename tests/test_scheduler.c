@@ -48,7 +48,7 @@ static struct sched_job *add(int64_t id, int priority)
 /* What the planned event of worker w does: n units of `tokens` each. */
 static void plans(size_t w, uint32_t n, uint32_t tokens)
 {
-	uint32_t *list = malloc(n * sizeof *list);
+	uint32_t *list = malloc((n + 1) * sizeof *list);
 	struct sched_job *j = sched.workers[w].job;
 
 	for (uint32_t i = 0; i < n; i++)

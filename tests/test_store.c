@@ -24,8 +24,7 @@ static struct store *open_store(const char *dir)
 
 static struct job_new new_job(void)
 {
-	return (struct job_new){
-	    .model = "m", .task = "pg19", .dataset = "books", .params = "{\"lengths\":[64]}"};
+	return (struct job_new){.model = "m", .task = "pg19", .dataset = "books", .params = "{\"lengths\":[64]}"};
 }
 
 static int64_t insert(struct store *s, const struct job_new *n)
@@ -42,8 +41,7 @@ static int64_t insert(struct store *s, const struct job_new *n)
 static int64_t insert_running(struct store *s, int64_t n_units)
 {
 	struct job_new n = new_job();
-	struct job_pins pins = {(char[]){"sha256:m"}, (char[]){"sha256:t"}, (char[]){"sha256:d"},
-	                        (char[]){"sig"}};
+	struct job_pins pins = {(char[]){"sha256:m"}, (char[]){"sha256:t"}, (char[]){"sha256:d"}, (char[]){"sig"}};
 	int64_t id = insert(s, &n);
 
 	ck_ok(store_job_start(s, id, &e), &e);
@@ -131,9 +129,8 @@ START_TEST(every_transition_is_allowed_only_from_its_states)
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		for (int op = 0; op < 7; op++) {
-			const bool want[] = {table[i].start,   table[i].requeue, table[i].cancelled,
-			                     table[i].succeed, table[i].fail,    table[i].restart,
-			                     table[i].delete};
+			const bool want[] = {table[i].start, table[i].requeue, table[i].cancelled, table[i].succeed,
+			                     table[i].fail,  table[i].restart, table[i].delete};
 			struct job_new n = new_job();
 			enum job_state now;
 			int64_t id;
@@ -162,9 +159,8 @@ START_TEST(every_transition_is_allowed_only_from_its_states)
 			     : op == 4 ? store_job_fail(s, id, "{}", "{\"a\":1}", &e)
 			     : op == 5 ? store_job_restart(s, id, &e)
 			               : store_job_delete(s, id, &e);
-			ck_assert_msg(rc == (want[op] ? ERR_OK : ERR_CONFLICT),
-			              "%s, operation %d: %d %s", job_state_name(table[i].from), op,
-			              rc, e.msg);
+			ck_assert_msg(rc == (want[op] ? ERR_OK : ERR_CONFLICT), "%s, operation %d: %d %s",
+			              job_state_name(table[i].from), op, rc, e.msg);
 			if (rc)
 				ck_assert_ptr_nonnull(strstr(e.msg, job_state_name(table[i].from)));
 			ck_ok(store_commit(s, &e), &e);
@@ -224,8 +220,7 @@ START_TEST(a_unit_is_stored_once_and_counted_once)
 	for (uint32_t u = 0; u < 3; u++) {
 		char want[32];
 
-		snprintf(want, sizeof want, "{\"nll\":%u}",
-		         u); /* the first result of unit 1 stays */
+		snprintf(want, sizeof want, "{\"nll\":%u}", u); /* the first result of unit 1 stays */
 		ck_assert_str_eq(unit_cursor_next(c, &unit), want);
 		ck_assert_uint_eq(unit, u);
 	}
@@ -313,8 +308,7 @@ START_TEST(an_idempotency_key_gives_the_old_job_or_a_conflict)
 	ck_assert(existed);
 	ck_assert_int_eq(again, id);
 	n.request_hash = "h2";
-	ck_err(store_job_insert(s, &n, &again, &existed, &e), ERR_CONFLICT, "idempotency key 'k'",
-	       &e);
+	ck_err(store_job_insert(s, &n, &again, &existed, &e), ERR_CONFLICT, "idempotency key 'k'", &e);
 	ck_ok(store_commit(s, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM job"), 1);
 	store_close(s);
@@ -380,16 +374,12 @@ START_TEST(restart_of_a_job_drops_units_plan_and_pins)
 	ck_ok(store_commit(s, &e), &e);
 	j = get(s, id);
 	ck_assert_int_eq(j.state, JOB_QUEUED);
-	ck_assert_int_eq(j.done_units + j.failed_units + j.n_units + j.started_ms + j.finished_ms,
-	                 0);
+	ck_assert_int_eq(j.done_units + j.failed_units + j.n_units + j.started_ms + j.finished_ms, 0);
 	ck_assert_ptr_null(j.plan);
 	ck_assert_ptr_null(j.error);
 	ck_assert_ptr_null(j.result);
 	job_release(&j);
-	ck_assert_int_eq(
-	    query_int(s,
-	              "SELECT (SELECT count(*) FROM unit) + (SELECT count(*) FROM unit_failure)"),
-	    0);
+	ck_assert_int_eq(query_int(s, "SELECT (SELECT count(*) FROM unit) + (SELECT count(*) FROM unit_failure)"), 0);
 	store_close(s);
 }
 END_TEST
@@ -455,14 +445,14 @@ START_TEST(list_filters_and_pages)
 		insert(s, &j);
 	}
 	ck_ok(store_commit(s, &e), &e);
-#define LISTS(count, first)                                                                        \
-	do {                                                                                       \
-		ck_ok(store_job_list(s, &f, &jobs, &n, &e), &e);                                   \
-		ck_assert_uint_eq(n, (count));                                                     \
-		ck_assert_int_eq(n ? jobs[0].id : 0, (first));                                     \
-		for (size_t k = 0; k < n; k++)                                                     \
-			job_release(&jobs[k]);                                                     \
-		free(jobs);                                                                        \
+#define LISTS(count, first)                                                                                            \
+	do {                                                                                                           \
+		ck_ok(store_job_list(s, &f, &jobs, &n, &e), &e);                                                       \
+		ck_assert_uint_eq(n, (count));                                                                         \
+		ck_assert_int_eq(n ? jobs[0].id : 0, (first));                                                         \
+		for (size_t k = 0; k < n; k++)                                                                         \
+			job_release(&jobs[k]);                                                                         \
+		free(jobs);                                                                                            \
 	} while (0)
 	LISTS(3, 10);
 	f.after = 8;
@@ -582,8 +572,7 @@ START_TEST(two_servers_cannot_share_a_folder)
 	struct store *s = open_store(dir), *second = NULL;
 	char pid[32];
 
-	ck_err(store_open(dir, false, &second, &e), ERR_CONFLICT, "in use by another fathom serve",
-	       &e);
+	ck_err(store_open(dir, false, &second, &e), ERR_CONFLICT, "in use by another fathom serve", &e);
 	snprintf(pid, sizeof pid, "process %ld", (long)getpid());
 	ck_assert_ptr_nonnull(strstr(e.msg, pid));
 	store_close(s);
@@ -632,8 +621,7 @@ START_TEST(the_writer_is_durable)
 
 	ck_assert_int_eq(query_int(s, "PRAGMA synchronous"), 2);
 	ck_assert_int_eq(query_int(s, "PRAGMA foreign_keys"), 1);
-	ck_assert_int_eq(sqlite3_prepare_v2(s->db, "PRAGMA journal_mode", -1, &stmt, NULL),
-	                 SQLITE_OK);
+	ck_assert_int_eq(sqlite3_prepare_v2(s->db, "PRAGMA journal_mode", -1, &stmt, NULL), SQLITE_OK);
 	ck_assert_int_eq(sqlite3_step(stmt), SQLITE_ROW);
 	ck_assert_str_eq((const char *)sqlite3_column_text(stmt, 0), "wal");
 	sqlite3_finalize(stmt);
@@ -669,14 +657,12 @@ START_TEST(every_state_change_has_its_event_and_progress_goes_with_the_end)
 	id = insert_running(s, 1);
 	put_units(s, id, 0, 1);
 	ck_ok(store_event_progress(s, id, &e), &e);
-	ck_assert_int_eq(
-	    query_int(s, "SELECT data ->> 'done_units' FROM event WHERE kind = 'progress'"), 1);
+	ck_assert_int_eq(query_int(s, "SELECT data ->> 'done_units' FROM event WHERE kind = 'progress'"), 1);
 	ck_ok(store_job_succeed(s, id, "{}", &e), &e);
 	ck_ok(store_commit(s, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'progress'"), 0);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'state'"), 2);
-	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event"),
-	                 4); /* created, running, planned, succeeded */
+	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event"), 4); /* created, running, planned, succeeded */
 	store_close(s);
 }
 END_TEST
