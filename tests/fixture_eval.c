@@ -2,6 +2,7 @@
 #include "tests/fixture_eval.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,27 @@ struct model *fixture_eval_model(const char *dir, const char *name, const char *
 	fixture_model_write(path, &f);
 	ck_ok(model_open(path, NULL, &m, &e), &e);
 	return m;
+}
+
+void fixture_eval_poison(const char *dir, const char *name, unsigned byte)
+{
+	static const float nan_row[] = {NAN};
+	uint64_t header;
+	char path[2 * PATH_MAX], *at;
+	struct buf file = BUF_INIT(1 << 24);
+	unsigned long from;
+
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	fixture_read(path, "model.safetensors", &file);
+	memcpy(&header, file.data, 8);
+	at = strstr(file.data + 8, "\"model.embed_tokens.weight\"");
+	ck_assert_ptr_nonnull(at);
+	at = strstr(at, "\"data_offsets\":[");
+	ck_assert_ptr_nonnull(at);
+	from = strtoul(at + strlen("\"data_offsets\":["), NULL, 10);
+	memcpy(file.data + 8 + header + from + byte * 32 * sizeof(float), nan_row, sizeof nan_row);
+	fixture_write(path, "model.safetensors", file.data, file.len);
+	buf_release(&file);
 }
 
 struct session *fixture_eval_session(const struct model *m)

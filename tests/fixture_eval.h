@@ -8,6 +8,9 @@
 /* A model of 257 tokens (bytes, and "<|endoftext|>" as EOS) in DIR/name, opened. */
 struct model *fixture_eval_model(const char *dir, const char *name, const char *position);
 
+/* Makes the embedding of one byte NaN in DIR/name: whatever reads it fails. Open the model anew. */
+void fixture_eval_poison(const char *dir, const char *name, unsigned byte);
+
 struct session *fixture_eval_session(const struct model *m);
 
 struct json *fixture_json(const char *text);

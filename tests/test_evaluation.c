@@ -312,6 +312,67 @@ START_TEST(the_bins_of_position_sum_to_the_longest_length)
 }
 END_TEST
 
+/* -- tokens of many bytes ---------------------------------------------------------------------- */
+
+/* Bytes and words of tokens a..b (inclusive) of a text, by the definition and slowly. */
+static void count_range(const char *text, const struct token_list *t, size_t a, size_t b, int64_t *bytes,
+                        int64_t *words)
+{
+	size_t from = a ? t->ends[a - 1] : 0, to = t->ends[b], n;
+	bool space = true;
+
+	*bytes = (int64_t)(to - from);
+	*words = 0;
+	for (size_t i = 0, len = strlen(text); i < len; i += n) {
+		bool here = utf8_is_space(utf8_next(text + i, len - i, &n));
+
+		*words += space && !here && i >= from && i < to; /* a run's first byte lies in the range */
+		space = here;
+	}
+}
+
+START_TEST(bytes_and_words_of_merged_tokens_are_those_of_their_text)
+{
+	static const char text[] = "The caf\xC3\xA9 \xE2\x80\x94 na\xC3\xAFve,  \xF0\x9F\x98\x80\xF0\x9F\x98\x80 "
+	                           "and\n\n\tthe end\xE3\x80\x80of it; "
+	                           "whether in the morning or the evening, nothing remained of the house.\n";
+	static const int64_t lengths[] = {1, 4, 9, 100};
+	struct token_list tokens = {0};
+	int64_t bytes, words;
+
+	session_close(session);
+	model_free(model);
+	ck_ok(model_open("eval/demo/pope-demo", NULL, &model, &e), &e);
+	session = fixture_eval_session(model);
+	write_doc("a.txt", text);
+	ck_ok(tokenizer_encode(model->tokenizer, text, strlen(text), false, &tokens, &e), &e);
+	ck_assert_uint_lt(tokens.n, strlen(text) / 2); /* merged */
+	for (int drop = 0; drop < 2; drop++) {
+		struct outcome o = {0};
+		const struct json *item;
+
+		evaluate(drop ? "{\"lengths\":[1,4,9,100],\"last_window\":\"drop\"}" : "{\"lengths\":[1,4,9,100]}", &o);
+		item = json_first(o.items);
+		for (size_t i = 0; i < COUNT(lengths); i++) {
+			size_t last = tokens.n - 1; /* the last scored token */
+
+			if (drop)
+				last -= last % (size_t)lengths[i];
+			if (!last)
+				continue;
+			count_range(text, &tokens, 1, last, &bytes, &words);
+			ck_assert_double_eq(fixture_member(item, "n_tokens"), (double)last);
+			ck_assert_double_eq(fixture_member(item, "n_bytes"), (double)bytes);
+			ck_assert_double_eq(fixture_member(item, "n_words"), (double)words);
+			item = json_next(item);
+		}
+		ck_assert_ptr_null(item);
+		release(&o);
+	}
+	token_list_release(&tokens);
+}
+END_TEST
+
 /* -- keys -------------------------------------------------------------------------------------- */
 
 START_TEST(the_key_is_the_hash_of_windows_ids_and_mask)
@@ -385,35 +446,13 @@ START_TEST(a_large_document_is_cut_into_units_that_fold_to_one_item)
 }
 END_TEST
 
-/* Makes the embedding of one byte NaN: whatever reads it fails. */
-static void poison_embedding(const char *name, unsigned byte)
-{
-	static const float nan_row[] = {NAN};
-	uint64_t header;
-	char path[2 * PATH_MAX], *at;
-	struct buf file = BUF_INIT(1 << 24);
-	unsigned long from;
-
-	snprintf(path, sizeof path, "%s/%s", root, name);
-	fixture_read(path, "model.safetensors", &file);
-	memcpy(&header, file.data, 8);
-	at = strstr(file.data + 8, "\"model.embed_tokens.weight\"");
-	ck_assert_ptr_nonnull(at);
-	at = strstr(at, "\"data_offsets\":[");
-	ck_assert_ptr_nonnull(at);
-	from = strtoul(at + strlen("\"data_offsets\":["), NULL, 10);
-	memcpy(file.data + 8 + header + from + byte * 32 * sizeof(float), nan_row, sizeof nan_row);
-	fixture_write(path, "model.safetensors", file.data, file.len);
-	buf_release(&file);
-}
-
 START_TEST(a_unit_that_is_not_finite_fails_alone)
 {
 	struct outcome o = {0};
 
 	session_close(session);
 	session = NULL;
-	poison_embedding("tiny", 'Z');
+	fixture_eval_poison(root, "tiny", 'Z');
 	model_free(model);
 	snprintf(root + strlen(root), sizeof root - strlen(root), "/tiny");
 	ck_ok(model_open(root, NULL, &model, &e), &e);
@@ -695,6 +734,7 @@ Suite *evaluation_suite(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, sums_are_those_of_the_definition_for_every_protocol);
 	tcase_add_test(c, words_follow_the_text_and_bytes_telescope_over_windows);
+	tcase_add_test(c, bytes_and_words_of_merged_tokens_are_those_of_their_text);
 	tcase_add_test(c, prefix_is_the_first_window_of_windows_to_the_bit);
 	tcase_add_test(c, the_bins_of_position_sum_to_the_longest_length);
 	tcase_add_test(c, the_key_is_the_hash_of_windows_ids_and_mask);

@@ -239,6 +239,49 @@ START_TEST(a_truncated_checkpoint_is_named_with_its_tensor)
 }
 END_TEST
 
+START_TEST(a_run_with_a_failed_unit_prints_the_rest_as_partial_and_exits_with_one)
+{
+	struct json *r;
+	char data[2 * PATH_MAX];
+
+	snprintf(data, sizeof data, "%s/books", root);
+	fixture_write(data, "c.txt", "the Zebra", 9);
+	fixture_eval_poison(root, "tiny", 'Z');
+	ck_assert_int_eq(fathom(RUN "--format json"), 1);
+	ck_assert_ptr_nonnull(strstr(output("stderr"), "2 of 6 units failed, the first: "));
+	ck_assert_ptr_nonnull(strstr(output("stderr"), "layer"));
+	r = fixture_json(output("stdout"));
+	ck_assert(json_true(json_get(r, "partial")));
+	ck_assert_uint_eq(json_count(json_get(r, "failed_units")), 2);
+	ck_assert_double_eq(fixture_member(fixture_metric(json_get(r, "metrics"), "ppl_token", 32), "n_docs"), 2);
+	json_free(r);
+}
+END_TEST
+
+START_TEST(windows_that_cannot_fit_are_refused_with_the_numbers)
+{
+	const char *model = fixture_shared("models/rope-29m");
+	char args[2 * PATH_MAX], path[PATH_MAX];
+	size_t n = 16000000;
+	char *text;
+
+	if (!model || !realpath(model, path)) {
+		fixture_skip("windows_that_cannot_fit_are_refused_with_the_numbers", "no shared models");
+		return;
+	}
+	text = malloc(n);
+	ck_assert_ptr_nonnull(text);
+	for (size_t i = 0; i < n; i++)
+		text[i] = (char)('0' + i % 2); /* some millions of tokens: tens of GB of keys and values */
+	fixture_write(root, "big.txt", text, n);
+	free(text);
+	snprintf(args, sizeof args, "run --model '%s' --data big.txt --set lengths=16777216", path);
+	ck_assert_int_eq(fathom(args), 1);
+	ck_assert_msg(strstr(output("stderr"), "tokens need ") && strstr(output("stderr"), " MB free"), "%s",
+	              output("stderr"));
+}
+END_TEST
+
 START_TEST(an_interrupt_ends_a_run_cleanly)
 {
 	const char *program = getenv("FATHOM");
@@ -379,6 +422,8 @@ Suite *run_suite(void)
 	tcase_add_test(process, bad_usage_and_bad_input_exit_with_two_and_say_why);
 	tcase_add_test(process, outputs_that_cannot_be_written_are_refused_at_once_and_failure_leaves_none);
 	tcase_add_test(process, a_truncated_checkpoint_is_named_with_its_tensor);
+	tcase_add_test(process, a_run_with_a_failed_unit_prints_the_rest_as_partial_and_exits_with_one);
+	tcase_add_test(process, windows_that_cannot_fit_are_refused_with_the_numbers);
 	tcase_add_test(process, an_interrupt_ends_a_run_cleanly);
 	tcase_add_test(process, tokenize_prints_ids_and_ends);
 	suite_add_tcase(s, process);

@@ -453,6 +453,71 @@ START_TEST(a_model_that_changed_under_the_same_name_is_loaded_anew)
 }
 END_TEST
 
+/* The nll of one unit of a job that is planned. */
+static double run_unit(int job, int unit)
+{
+	char line[200];
+	struct json *j;
+	double nll;
+
+	snprintf(line, sizeof line, "{\"cmd\":\"run\",\"job\":%d,\"units\":[[%d,%d]]}", job, unit, unit + 1);
+	say(line);
+	j = expect("units");
+	nll = fixture_member(json_next(json_first(json_first(json_get(j, "units")))), "nll");
+	json_free(j);
+	json_free(expect("idle"));
+	return nll;
+}
+
+START_TEST(jobs_of_two_models_interleave)
+{
+	double first[2], second[2];
+
+	model_free(fixture_eval_model(models, "other", "rope"));
+	say(PLAN(1, "tiny", "a.txt", "{\"lengths\":[8,32]}", ENGINE));
+	json_free(expect("planned"));
+	say(PLAN(2, "other", "a.txt", "{\"lengths\":[8,32]}", ENGINE));
+	json_free(expect("planned"));
+	for (int i = 0; i < 2; i++) {
+		first[i] = run_unit(1, i);
+		second[i] = run_unit(2, i);
+		ck_assert(first[i] != second[i]);
+	}
+	say("{\"cmd\":\"forget\",\"job\":1}");
+	for (int i = 0; i < 2; i++)
+		ck_assert(run_unit(2, i) == second[i]);
+	say(PLAN(1, "tiny", "a.txt", "{\"lengths\":[8,32]}", ENGINE));
+	json_free(expect("planned"));
+	for (int i = 0; i < 2; i++)
+		ck_assert(run_unit(1, i) == first[i]);
+}
+END_TEST
+
+START_TEST(a_unit_that_fails_is_told_and_the_run_goes_on)
+{
+	char folder[2 * PATH_MAX];
+	struct json *j;
+
+	snprintf(folder, sizeof folder, "%s/three", datasets);
+	ck_assert_int_eq(mkdir(folder, 0700), 0);
+	fixture_eval_poison(models, "tiny", 'Z');
+	fixture_write(datasets, "three/a.txt", "all is well", 11);
+	fixture_write(datasets, "three/b.txt", "a Zebra", 7);
+	fixture_write(datasets, "three/c.txt", "well again", 10);
+	say(PLAN(7, "tiny", "three", "{\"lengths\":[8]}", ENGINE));
+	json_free(expect("planned"));
+	say("{\"cmd\":\"run\",\"job\":7,\"units\":[[0,3]]}");
+	json_free(expect("units"));
+	j = expect("failed");
+	ck_assert_str_eq(json_get_string(j, "code"), "numeric");
+	ck_assert_uint_eq(json_count(json_get(j, "units")), 1);
+	ck_assert_double_eq(fixture_member(j, "job"), 7);
+	json_free(j);
+	json_free(expect("units"));
+	json_free(expect("idle"));
+}
+END_TEST
+
 /* -- cancel, life and death -------------------------------------------------------------------- */
 
 START_TEST(a_running_job_is_cancelled_and_the_worker_goes_on)
@@ -573,6 +638,8 @@ Suite *worker_suite(void)
 	tcase_add_test(c, a_lying_checkpoint_fails_its_job_by_the_tensors_name);
 	tcase_add_test(c, a_pinned_job_goes_on_only_with_the_same_bytes);
 	tcase_add_test(c, a_model_that_changed_under_the_same_name_is_loaded_anew);
+	tcase_add_test(c, jobs_of_two_models_interleave);
+	tcase_add_test(c, a_unit_that_fails_is_told_and_the_run_goes_on);
 	tcase_add_test(c, a_running_job_is_cancelled_and_the_worker_goes_on);
 	tcase_add_test(c, alive_comes_every_two_seconds_with_a_count_that_moves);
 	tcase_add_test(c, the_end_of_stdin_ends_the_worker_at_once);
