@@ -16,7 +16,7 @@
 struct export
 {
 	struct http_request *r; /* borrowed: suspended until the thread is done with everything here */
-	const char *data_dir;   /* borrowed */
+	struct api *api;        /* borrowed */
 	struct job job;         /* owned */
 	const struct task *task;
 	struct json *params; /* owned */
@@ -30,6 +30,10 @@ static void export_free(void *state)
 {
 	struct export *x = state;
 
+	if (x->started) { /* also when the client left meanwhile, and nobody asks for the file */
+		pthread_join(x->thread, NULL);
+		x->api->n_exports--;
+	}
 	if (x->file)
 		fclose(x->file);
 	job_release(&x->job);
@@ -77,7 +81,7 @@ static err_code write_items(struct export *x, struct err *e)
 	struct unit_cursor *cursor = NULL;
 	struct unit_source source = {.next = unit_cursor_next};
 	struct err late;
-	err_code rc = store_open(x->data_dir, true, &store, e);
+	err_code rc = store_open(x->api->data_dir, true, &store, e);
 
 	if (!rc)
 		rc = unit_cursor_open(store, x->job.id, &cursor, e);
@@ -98,7 +102,7 @@ static void *export_main(void *arg)
 {
 	struct export *x = arg;
 
-	x->file = open_unlinked(x->data_dir, &x->err);
+	x->file = open_unlinked(x->api->data_dir, &x->err);
 	if (x->file)
 		write_items(x, &x->err);
 	http_complete(x->r); /* the last use of x here */
@@ -113,9 +117,6 @@ static void exported(struct http_request *r)
 	int fd = -1;
 	off_t size = 0;
 
-	if (x->started)
-		pthread_join(x->thread, NULL);
-	api_of(r)->n_exports--;
 	if (!x->err.code) {
 		size = ftello(x->file);
 		fd = dup(fileno(x->file));
@@ -158,7 +159,7 @@ void api_items(struct http_request *r)
 		return;
 	}
 	x->r = r;
-	x->data_dir = api_of(r)->data_dir;
+	x->api = api_of(r);
 	r->state = x;
 	r->state_free = export_free;
 	if (export_prepare(x, r, &e)) {
@@ -166,9 +167,10 @@ void api_items(struct http_request *r)
 		return;
 	}
 	http_suspend(r, exported);
-	api_of(r)->n_exports++;
 	x->started = !pthread_create(&x->thread, NULL, export_main, x);
-	if (!x->started) {
+	if (x->started) {
+		api_of(r)->n_exports++;
+	} else {
 		err_set(&x->err, ERR_IO, "cannot start a thread");
 		http_complete(r);
 	}

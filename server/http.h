@@ -13,7 +13,8 @@
  * 1. A handler, and each `then`, ends in exactly one of http_send..., http_suspend and http_wait.
  * 2. A suspended request cannot be freed: MHD does not look at its socket. http_suspend comes before the request is given
  *    to whoever will complete it; completing it may then happen at any time, also before the handler has returned.
- * 3. http_stop returns only when nothing is suspended, so whoever holds requests must complete them first or meanwhile. */
+ * 3. `then` does not run when the client is found gone first: what must happen in any case belongs into state_free.
+ * 4. http_stop returns only when nothing is suspended, so whoever holds requests must complete them first or meanwhile. */
 #ifndef FATHOM_SERVER_HTTP_H
 #define FATHOM_SERVER_HTTP_H
 

@@ -74,6 +74,18 @@ class JobPath(ServerTest):
             ppl = math.exp(sum(i["nll"] for i in of) / sum(i["n_tokens"] for i in of))
             self.assertAlmostEqual(ppl, m["value"], delta=1e-9 * ppl)
 
+    def test_clients_that_leave_do_not_use_exports_up(self):
+        for _ in range(40):
+            with socket.create_connection(("127.0.0.1", self.server.port)) as s:
+                s.sendall(f"GET {self.path}/items HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        for _ in range(50):
+            reply = self.server.get(self.path + "/items")
+            if reply.status == 200:
+                break
+            self.assertEqual(reply.status, 503)
+            time.sleep(0.1)
+        self.assertEqual(reply.status, 200)
+
     def test_csv_and_markdown(self):
         csv = self.server.get(self.path + "/result.csv")
         self.assertTrue(csv.headers["Content-Type"].startswith("text/csv"))
