@@ -1,0 +1,157 @@
+"""The command line: clients of a running server, and how `fathom serve` starts and stops."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+from serving import FATHOM, Server, ServerTest, write_book
+
+
+class Clients(ServerTest):
+    """The command line against a server."""
+
+    SUBMIT = ("submit", "--model", "rope-demo", "--task", "pg19", "--data", "books", "--set", "lengths=64,128")
+
+    def test_submit_and_wait_print_results_alone_on_stdout(self):
+        done = self.server.run(*self.SUBMIT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^\d+\n$")
+        job = done.stdout.strip()
+        table = self.server.run("wait", job)
+        self.assertEqual((table.returncode, table.stderr), (0, ""))
+        self.assertIn("ppl_token", table.stdout)
+        result = self.server.run("wait", job, "--format=json")
+        self.assertEqual(json.loads(result.stdout), self.server.job(job)["result"])
+        self.assertEqual(self.server.run("wait", job, "--format=csv").stdout.splitlines(),
+                         self.server.get(f"/api/v1/jobs/{job}/result.csv").body.decode().splitlines())
+        both = self.server.run(*self.SUBMIT, "--wait", "--format", "markdown", "--tag", "cli=yes", "--name", "by hand")
+        self.assertEqual(both.returncode, 0, both.stderr)
+        self.assertIn("| length |", both.stdout)
+
+    def test_cancelled_and_failed_jobs_exit_with_one(self):
+        write_book(self.server.datasets / "long" / "a.txt", 1_500_000, 3)
+        job = self.server.submit(dataset="long")["id"]
+        cancelled = self.server.run("cancel", str(job))
+        self.assertEqual(cancelled.returncode, 0, cancelled.stderr)
+        self.assertRegex(cancelled.stdout, rf"^job {job} is cancell(ing|ed)\n$")
+        waited = self.server.run("wait", str(job))
+        self.assertEqual((waited.returncode, waited.stdout), (1, ""))
+        self.assertIn(f"job {job} cancelled", waited.stderr)
+
+    def test_refusals_exit_with_two_and_say_the_servers_words(self):
+        for arguments, words in ((("submit",), "--model is needed"),
+                                 (self.SUBMIT[:-1] + ("lengths=128,64",), "/params/lengths"),
+                                 (self.SUBMIT[:-1] + ("nope=1",), "nope"),
+                                 (("submit", "--model", "no", "--task", "pg19", "--data", "books"), "no model 'no'"),
+                                 (("wait", "99999"), "no job 99999"), (("wait", "x"), "number"), (("wait",), "number"),
+                                 (("cancel", "99999"), "no job 99999"), (("jobs", "--state", "x"), "state"),
+                                 (("jobs", "--server", "http://127.0.0.1:1"), "no server answers"),
+                                 (("jobs", "--server", "ftp://x"), "http://"), (("nope",), "unknown command 'nope'"),
+                                 (("wait", "1", "--format", "xml"), "none of table")):
+            with self.subTest(arguments=arguments):
+                done = self.server.run(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn(words, done.stderr)
+
+    def test_lists(self):
+        self.server.wait(self.server.submit(name="naïve", tags={"lists": "1"})["id"])
+        jobs = self.server.run("jobs", "--tag", "lists=1")
+        self.assertEqual(len(jobs.stdout.splitlines()), 2)
+        self.assertIn("naïve", jobs.stdout)
+        self.assertEqual(len(json.loads(self.server.run("jobs", "--json").stdout)["data"]),
+                         len(self.server.run("jobs").stdout.splitlines()) - 1)
+        self.assertIn("yarn x4", self.server.run("models").stdout)
+        self.assertEqual(json.loads(self.server.run("models", "rope-demo").stdout)["n_layer"], 3)
+        self.assertIn("pg19", self.server.run("tasks").stdout)
+        self.assertEqual(json.loads(self.server.run("tasks", "pg19").stdout)["name"], "pg19")
+
+    def test_every_command_has_help(self):
+        for command in ("serve", "run", "worker", "tokenize", "submit", "wait", "jobs", "cancel", "models", "tasks"):
+            done = self.server.run(command, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+            self.assertIn("usage: fathom " + command, done.stdout)
+        self.assertIn("serve", self.server.run("--help").stdout)
+        self.assertRegex(self.server.run("--version").stdout, r"^fathom \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.server.run("--help", stdin=subprocess.DEVNULL).returncode, 0)
+
+
+class Stopping(unittest.TestCase):
+    """Starting and stopping: signals, waits under way, and what cannot be."""
+
+    def test_a_signal_answers_waits_and_ends_with_zero(self):
+        for how in (signal.SIGTERM, signal.SIGINT):
+            server = Server()
+            write_book(server.datasets / "long" / "a.txt", 1_500_000, 3)
+            job = server.submit(dataset="long")["id"]
+            server.wait(job, until=("running",))
+            replies = []
+            waits = [threading.Thread(target=lambda: replies.append(server.get(f"/api/v1/jobs/{job}?wait=60").status))
+                     for _ in range(5)]
+            for w in waits:
+                w.start()
+            time.sleep(0.5)
+            begun = time.monotonic()
+            status, log = server.close()
+            for w in waits:
+                w.join(10)
+            self.assertEqual(status, 0, log)
+            self.assertEqual(replies, [200] * 5)
+            self.assertLess(time.monotonic() - begun, 15)
+
+    def test_what_cannot_be_served_is_refused_by_name(self):
+        server = Server()
+        try:
+            listen = f"127.0.0.1:{server.port}"
+            table = [(("--listen", listen), listen), (("--listen", "nonsense"), "nonsense"),
+                     (("--listen", "127.0.0.1:0", "--models", "/nowhere"), "/nowhere"),
+                     (("--listen", "127.0.0.1:0", "--datasets", FATHOM), "not a folder"),
+                     (("--listen", "127.0.0.1:0"), str(server.data)), (("--listen", "127.0.0.1:0", "extra"), "extra"),
+                     (("--listen", "127.0.0.1:0", "--data", "/proc/nope"), None)]
+            for more, words in table:
+                done = subprocess.run(server.command(*more), capture_output=True, text=True, timeout=30)
+                self.assertEqual(done.returncode, 2, (more, done.stderr))
+                self.assertTrue(done.stderr.startswith("fathom serve: "), done.stderr)
+                self.assertIn(words or "given twice", done.stderr)
+        finally:
+            server.close()
+
+    def test_jobs_outlive_the_server(self):
+        server = Server()
+        write_book(server.datasets / "books" / "a.txt", 6000, 1)
+        job = server.submit()["id"]
+        done = server.wait(job)
+        server.stop()
+        server.start()
+        self.assertEqual(server.job(job), done)
+        status, log = server.close()
+        self.assertEqual(status, 0, log)
+
+
+    def test_a_waiting_client_outlasts_a_restart_and_draws_a_bar_on_a_terminal(self):
+        server = Server()
+        write_book(server.datasets / "books" / "a.txt", 60_000, 1)
+        job = server.submit()["id"]
+        server.wait(job, until=("running",))
+        terminal, side = pty.openpty()
+        waiting = subprocess.Popen([FATHOM, "wait", str(job), "--server", server.url], stdout=subprocess.PIPE, stderr=side, text=True)
+        os.close(side)
+        time.sleep(1)
+        server.stop()
+        time.sleep(1)
+        server.start(server.port)
+        out, _ = waiting.communicate(timeout=120)
+        drawn = os.read(terminal, 1 << 16).decode()
+        os.close(terminal)
+        status, log = server.close()
+        self.assertEqual((waiting.returncode, status), (0, 0), log)
+        self.assertIn("ppl_token", out)
+        self.assertRegex(drawn, r"\r.*running \[#*\.*\] +\d+ %  [\d.]+k? of [\d.]+k tokens")
+
+
+if __name__ == "__main__":
+    unittest.main()
