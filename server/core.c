@@ -426,6 +426,7 @@ static err_code serve_requests(struct core *c, struct err *e)
 {
 	struct request *list = split_describes(c, take_queue(c, false)), *next;
 	struct err refused;
+	err_code rc = ERR_OK;
 
 	if (!list)
 		return ERR_OK;
@@ -437,14 +438,15 @@ static err_code serve_requests(struct core *c, struct err *e)
 		return ERR_OK;
 	}
 	for (struct request *r = list; r; r = next) {
-		next = r->next;
-		if (!r->err.code && apply_request(c, r, e))
-			return e->code; /* the store is ahead of memory: a restart reads it anew */
+		next = r->next; /* r is the requester's again after done */
+		/* a failure here is ours alone: what was asked for is stored, and is read anew by the next start */
+		if (!r->err.code && !rc)
+			rc = apply_request(c, r, e);
 		if (!r->err.code && !(r->kind == REQUEST_CREATE && r->existed))
 			core_changed(c, r->job);
 		r->done(r);
 	}
-	return ERR_OK;
+	return rc;
 }
 
 /* -- the loop ----------------------------------------------------------------------------------------------- */

@@ -358,6 +358,7 @@ void scheduler_lost(struct scheduler *s, size_t w, bool down, const struct err *
 		err_wrap(&j->failure, "planned %d times", SCHEDULER_STRIKES);
 	}
 	drop_plan(k, down);
+	k->heard |= down;
 }
 
 void scheduler_plan_failed(struct scheduler *s, size_t w, const struct err *why)
@@ -394,8 +395,8 @@ static enum sched_step step_for(const struct scheduler *s, size_t w, const struc
 
 	if ((j->state != JOB_QUEUED && j->state != JOB_RUNNING) || j->failure.code || !scheduler_suits(s, w, j))
 		return STEP_NONE;
-	if (!j->pins.signature)
-		return scheduler_job_workers(s, j) ? STEP_NONE : STEP_PLAN; /* invariant 4 */
+	if (!j->pins.signature) /* invariant 4 */
+		return scheduler_job_workers(s, j) || scheduler_leaves_to_gpu(s, w, j) ? STEP_NONE : STEP_PLAN;
 	if (!j->n_todo && !j->n_suspect)
 		return STEP_NONE;
 	return k->job == j ? STEP_RUN : STEP_PLAN;

@@ -60,6 +60,7 @@ struct sched_signature {
 struct sched_worker {
 	enum worker_state state;
 	bool known;                         /* device and signatures are those of its last hello */
+	bool heard;                         /* said hello, or died, at least once */
 	bool hopeless;                      /* died again and again before hello: nobody waits for it */
 	char *device, *kind;                /* owned */
 	struct sched_signature *signatures; /* [n_signatures] owned */
@@ -112,6 +113,8 @@ err_code scheduler_up(struct scheduler *s, size_t w, const char *device, const c
 void scheduler_forget_hello(struct sched_worker *k); /* frees what it said; nothing is known of it */
 /* May worker w do the job: device, dtype, pinned signature, and it has not refused. */
 bool scheduler_suits(const struct scheduler *s, size_t w, const struct sched_job *j);
+/* Should worker w, which may do the job, leave it to another? */
+bool scheduler_leaves_to_gpu(const struct scheduler *s, size_t w, const struct sched_job *j);
 /* The first plan gives the job its units (once; `n` must agree with n_units if those are known), each plan of a server's life its
  * tokens. The worker is idle after it, and holds the plan. */
 err_code scheduler_planned(struct scheduler *s, size_t w, const uint32_t *unit_tokens, uint32_t n, struct err *e);

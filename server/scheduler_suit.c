@@ -59,7 +59,7 @@ err_code scheduler_up(struct scheduler *s, size_t w, const char *device, const c
 		scheduler_forget_hello(k);
 		return rc;
 	}
-	k->known = true;
+	k->known = k->heard = true;
 	k->hopeless = false;
 	k->state = WORKER_IDLE;
 	for (struct sched_job *j = s->jobs; j; j = j->next)
@@ -102,6 +102,21 @@ bool scheduler_suits(const struct scheduler *s, size_t w, const struct sched_job
 	const struct sched_worker *k = &s->workers[w];
 
 	return suits_device(k, j) && suits_dtype(k, j) && suits_signature(k, j) && !(j->refused_by >> w & 1);
+}
+
+/* A job that asks for no device goes to a GPU if there is one: the first plan pins the kind of device, and a processor that
+ * happened to be ready first would take hours for what a GPU does in minutes. */
+bool scheduler_leaves_to_gpu(const struct scheduler *s, size_t w, const struct sched_job *j)
+{
+	if (j->device || j->pins.signature || strcmp(s->workers[w].kind, "cpu") != 0)
+		return false;
+	for (size_t i = 0; i < s->n_workers; i++) {
+		const struct sched_worker *k = &s->workers[i];
+
+		if (!k->heard || (k->known && strcmp(k->kind, "cpu") != 0 && scheduler_suits(s, i, j)))
+			return true;
+	}
+	return false;
 }
 
 bool scheduler_job_waits(const struct scheduler *s, const struct sched_job *j, char *out, size_t size)

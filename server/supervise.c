@@ -140,7 +140,7 @@ static bool is_working(const struct core *c, size_t w)
 {
 	enum worker_state state = c->sched.workers[w].state;
 
-	return state == WORKER_PLANNING || state == WORKER_RUNNING;
+	return state == WORKER_PLANNING || state == WORKER_RUNNING || state == WORKER_SETTLING;
 }
 
 static void kill_late(struct core *c, size_t w, int64_t now_ms)

@@ -398,7 +398,24 @@ START_TEST(device_and_dtype_choose_the_worker)
 			expect_next(1, STEP_PLAN, 1);
 		scheduler_remove(&sched, j);
 	}
+	scheduler_release(&sched);
+}
+END_TEST
+
+START_TEST(a_job_that_asks_for_no_device_goes_to_a_gpu_if_there_is_one)
+{
+	scheduler_init(&sched, 2);
+	up(0);
 	add_as(1, 0, "{\"device\":\"auto\",\"dtype\":\"auto\"}", 0);
+	add_as(2, 0, "{\"device\":\"cpu\"}", 0);
+	expect_next(0, STEP_PLAN, 2); /* worker 1 may be a GPU */
+	up_as(1, "cuda:0", "cuda", "{\"bf16\":\"gpu\"}");
+	expect_next(0, STEP_PLAN, 2);
+	expect_next(1, STEP_PLAN, 1);
+	/* one that is known to be away for a while is still waited for; one that never came is not */
+	scheduler_lost(&sched, 1, true, &death);
+	expect_next(0, STEP_PLAN, 2);
+	scheduler_forget_hello(&sched.workers[1]);
 	expect_next(0, STEP_PLAN, 1);
 	scheduler_release(&sched);
 }
@@ -544,6 +561,7 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tc, stored_units_are_not_handed_out_after_a_restart);
 	tcase_add_test(tc, a_pinned_job_waits_for_its_signature_and_says_so);
 	tcase_add_test(tc, device_and_dtype_choose_the_worker);
+	tcase_add_test(tc, a_job_that_asks_for_no_device_goes_to_a_gpu_if_there_is_one);
 	tcase_add_test(tc, a_plan_that_fails_fails_the_job_unless_another_worker_has_it);
 	tcase_add_test(tc, a_job_that_goes_leaves_its_workers_to_settle);
 	tcase_add_test(tc, units_that_a_command_did_not_report_are_suspects);
