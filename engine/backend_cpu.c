@@ -290,20 +290,6 @@ static void *carve(char **at, size_t bytes)
 	return p;
 }
 
-/* Zeroes the last panel of each segment: columns that no row fills are read (and masked), so they must be finite. */
-static void clear_tails(struct backend *b, size_t k_words, size_t v_words)
-{
-	for (uint32_t i = 0; i < b->pass.n_segments; i++) {
-		uint32_t n = count_panels(&b->pass.segments[i]);
-		size_t last = b->segment_panel[i] + n - 1;
-
-		for (uint32_t h = 0; n && h < b->c.n_kv_head; h++) {
-			memset(b->k + h * b->k_head_words + last * k_words, 0, 4 * k_words);
-			memset(b->v + h * b->v_head_words + last * v_words, 0, 4 * v_words);
-		}
-	}
-}
-
 static err_code place_rows(struct backend *b, size_t n_panels, struct err *e)
 {
 	const struct pass *p = &b->pass;
@@ -331,7 +317,9 @@ static err_code place_rows(struct backend *b, size_t n_panels, struct err *e)
 			    panel + panel_of(s->start_pos + r) - panel_of(s->start_pos);
 		panel += count_panels(s);
 	}
-	clear_tails(b, k_words, v_words);
+	/* A chunk may end inside a panel: the columns that it does not fill are read (and masked), so must be finite. */
+	memset(b->k, 0, 4 * b->c.n_kv_head * b->k_head_words);
+	memset(b->v, 0, 4 * b->c.n_kv_head * b->v_head_words);
 	return ERR_OK;
 }
 

@@ -203,10 +203,14 @@ static inline void simd_sincospi(vf x, vf *s, vf *c)
 /* To bf16, round to nearest even; the caller has no NaN. */
 static inline vh simd_to_bf16(vf x)
 {
+#ifdef SIMD_BF16
+	return (vh)_mm512_cvtneps_pbh(x);
+#else
 	vi b = (vi)x;
 
 	b += 0x7fff + ((b >> 16) & 1);
 	return __builtin_convertvector(b >> 16, vh);
+#endif
 }
 
 /* Stores n <= SIMD_WIDTH elements at element i of out. */
