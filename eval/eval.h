@@ -89,8 +89,8 @@ void evaluation_free(struct evaluation *ev);
 uint32_t evaluation_n_units(const struct evaluation *ev);
 uint64_t evaluation_unit_tokens(const struct evaluation *ev, uint32_t unit); /* input tokens: the work */
 uint64_t evaluation_tokens(const struct evaluation *ev);                     /* of all units */
-uint64_t evaluation_batch_tokens(const struct evaluation *ev);   /* its largest chain, the least that a batch
-                                                                * must hold: for session_memory */
+uint64_t evaluation_batch_tokens(const struct evaluation *ev);   /* tokens of a batch, for session_memory: its longest
+                                                                * chain, or its small units together */
 const char *evaluation_fingerprint(const struct evaluation *ev); /* of the dataset; borrowed */
 
 /* The members of the "planned" event's plan (wire.h), into the open object of w. A unit of 0 tokens has nothing to score (a

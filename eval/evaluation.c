@@ -9,6 +9,7 @@
 
 #define MAX_UNITS    (4u << 20) /* so that a plan stays under the wire's longest line */
 
+#define SMALL_BATCH  8192 /* session_batch_tokens of a CPU; a device with more of it chooses it by its free memory */
 #define MAX_TOGETHER 4096 /* units of a batch, many of which may have no token */
 
 /* -- opening ----------------------------------------------------------------------------------- */
@@ -112,7 +113,9 @@ uint64_t evaluation_tokens(const struct evaluation *ev)
 
 uint64_t evaluation_batch_tokens(const struct evaluation *ev)
 {
-	return ev->largest_chain;
+	uint64_t small = ev->tokens < SMALL_BATCH ? ev->tokens : SMALL_BATCH;
+
+	return ev->largest_chain > small ? ev->largest_chain : small;
 }
 
 const char *evaluation_fingerprint(const struct evaluation *ev)
