@@ -377,6 +377,26 @@ START_TEST(a_report_is_aligned_and_marks_what_is_null)
 }
 END_TEST
 
+START_TEST(markdown_is_the_same_as_tables)
+{
+	check_report(REPORT_MARKDOWN,
+	             "**m,\"x\"** (yarn x 4, f32 on cpu), task pg19 on d, 2 documents  \n"
+	             "protocol windows\n"
+	             "\n"
+	             "| length | ppl_token | ± | bits_per_byte |      ± | ppl_word | ppl_doc_macro |    tokens |\n"
+	             "|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+	             "|      8 |  12345678 | - |        1.2500 | 0.1250 |        - |             - | 1,234,567 |\n"
+	             "|   1024 |  overflow | - |             - |      - |        - |             - |         5 |\n"
+	             "\n"
+	             "| metric |  value |      ± |  n |     unit |\n"
+	             "|:--|--:|--:|--:|--:|\n"
+	             "| acc cn | 0.5000 | 0.1000 | 25 | fraction |\n"
+	             "\n"
+	             "1,000 tokens in 2.0 s: 500 tokens/s\n"
+	             "PARTIAL: some units failed or are not done; the figures are over the rest\n");
+}
+END_TEST
+
 START_TEST(csv_has_a_metric_a_line_in_full_precision_and_quotes_what_must_be)
 {
 	check_report(
@@ -428,6 +448,7 @@ Suite *run_suite(void)
 	tcase_add_test(process, tokenize_prints_ids_and_ends);
 	suite_add_tcase(s, process);
 	tcase_add_test(reports, a_report_is_aligned_and_marks_what_is_null);
+	tcase_add_test(reports, markdown_is_the_same_as_tables);
 	tcase_add_test(reports, csv_has_a_metric_a_line_in_full_precision_and_quotes_what_must_be);
 	tcase_add_test(reports, json_is_the_result_itself);
 	suite_add_tcase(s, reports);
