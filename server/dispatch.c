@@ -152,7 +152,10 @@ void dispatch_assign(struct core *c, size_t w)
 	if (step == STEP_NONE)
 		return;
 	if (j->state == JOB_QUEUED && start_job(c, j, &e)) {
-		core_store_refused(c, &e);
+		if (e.code == ERR_CONFLICT)
+			j->failure = e;
+		else
+			core_store_refused(c, &e);
 		return;
 	}
 	s->moved_ms = now;

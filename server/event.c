@@ -336,7 +336,8 @@ static err_code units_failed(struct event *v, const struct json *units, const st
 	if (rc)
 		return rc;
 	for (const struct json *u = json_first(units); !rc && u && json_integer(u, &unit); u = json_next(u))
-		rc = store_unit_fail(s, v->job->id, (uint32_t)unit, err_name(why->code), why->msg, e);
+		if (v->job->units[unit] == UNIT_OUT)
+			rc = store_unit_fail(s, v->job->id, (uint32_t)unit, err_name(why->code), why->msg, e);
 	if (!rc)
 		rc = store_commit(s, e);
 	if (rc) {
@@ -345,6 +346,8 @@ static err_code units_failed(struct event *v, const struct json *units, const st
 	}
 	core_store_took(v->c);
 	for (const struct json *u = json_first(units); u && json_integer(u, &unit); u = json_next(u)) {
+		if (v->job->units[unit] != UNIT_OUT)
+			continue;
 		scheduler_reported(&v->c->sched, v->w, (uint32_t)unit);
 		scheduler_unit_failed(v->job, (uint32_t)unit);
 	}
@@ -456,6 +459,10 @@ err_code event_handle(struct core *c, size_t w, const char *line, size_t len, st
 		bad_event(&v, "it did not begin with hello");
 	} else {
 		rc = handlers[i].handle(&v, e);
+		if (rc == ERR_CONFLICT) { /* what it said contradicts what is stored: again would be no better */
+			bad_event(&v, e->msg);
+			rc = ERR_OK;
+		}
 		if (handlers[i].handle != on_alive) /* which only counts when its count moves */
 			v.slot->moved_ms = v.now;
 	}

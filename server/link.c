@@ -22,17 +22,19 @@
 #define READ_BYTES ((size_t)64 << 10)
 #define READ_AHEAD ((size_t)1 << 20) /* with a whole line waiting, no more than this is read */
 #define LOG_LINE   2000
+#define LOG_BYTES  16384 /* of stderr in one turn: a flood must not keep the core */
 
 struct link {
 	pid_t pid;
 	bool reaped, killed;
 	int status;
 	int to, from, err_fd; /* -1: closed */
-	struct buf out;       /* bytes for stdin */
-	struct buf in;        /* bytes of stdout: taken lines, then what link_line looks at */
-	size_t taken;         /* first byte that was not taken */
-	size_t scanned;       /* no newline in [taken, scanned) */
-	size_t line_end;      /* of the line at `taken`, or 0 */
+	struct buf out;       /* bytes for stdin, of which `sent` went */
+	size_t sent;
+	struct buf in;   /* bytes of stdout: taken lines, then what link_line looks at */
+	size_t taken;    /* first byte that was not taken */
+	size_t scanned;  /* no newline in [taken, scanned) */
+	size_t line_end; /* of the line at `taken`, or 0 */
 	struct buf err_line;
 	const char *fault; /* static; NULL: none */
 	char name[64];
@@ -130,6 +132,7 @@ void link_shut(struct link *l)
 {
 	close_fd(&l->to);
 	buf_clear(&l->out);
+	l->sent = 0;
 }
 
 void link_kill(struct link *l)
@@ -202,18 +205,18 @@ static void flush_stderr(struct link *l)
 
 static void read_stderr(struct link *l)
 {
-	char chunk[4096];
-	ssize_t n;
+	char chunk[LOG_BYTES];
+	ssize_t n = read(l->err_fd, chunk, sizeof chunk);
 
-	while ((n = read(l->err_fd, chunk, sizeof chunk)) > 0) {
-		for (ssize_t i = 0; i < n; i++) {
-			if (chunk[i] == '\n' || l->err_line.len == LOG_LINE)
-				flush_stderr(l);
-			if (chunk[i] != '\n')
-				buf_putc(&l->err_line, chunk[i] ? chunk[i] : '?');
-		}
+	for (ssize_t i = 0; i < n; i++) {
+		bool control = (unsigned char)chunk[i] < ' ' && chunk[i] != '\t';
+
+		if (chunk[i] == '\n' || l->err_line.len == LOG_LINE)
+			flush_stderr(l);
+		if (chunk[i] != '\n')
+			buf_putc(&l->err_line, control ? '?' : chunk[i]);
 	}
-	if (!n || (errno != EAGAIN && errno != EINTR)) {
+	if (!n || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 		flush_stderr(l);
 		close_fd(&l->err_fd);
 	}
@@ -300,8 +303,8 @@ const char *link_fault(const struct link *l)
 
 static void write_stdin(struct link *l)
 {
-	while (l->to >= 0 && l->out.len) {
-		ssize_t n = write(l->to, l->out.data, l->out.len);
+	while (l->to >= 0 && l->sent < l->out.len) {
+		ssize_t n = write(l->to, l->out.data + l->sent, l->out.len - l->sent);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -310,8 +313,10 @@ static void write_stdin(struct link *l)
 		if (n < 0)
 			link_shut(l); /* it is dying: its end of stdout tells the rest */
 		else
-			buf_consume(&l->out, (size_t)n);
+			l->sent += (size_t)n;
 	}
+	buf_clear(&l->out);
+	l->sent = 0;
 }
 
 err_code link_send(struct link *l, const char *line, size_t len, struct err *e)
@@ -319,6 +324,10 @@ err_code link_send(struct link *l, const char *line, size_t len, struct err *e)
 	assert(!memchr(line, '\n', len));
 	if (l->to < 0)
 		return ERR_OK;
+	if (l->sent > l->out.len / 2) {
+		buf_consume(&l->out, l->sent);
+		l->sent = 0;
+	}
 	buf_append(&l->out, line, len);
 	buf_putc(&l->out, '\n');
 	if (l->out.failed)
@@ -356,8 +365,8 @@ bool link_ended(struct link *l)
 	if (!l->reaped)
 		return false;
 	if (!was) {
-		/* a grandchild may hold the pipes open: take what is there, and wait no longer */
-		if (l->err_fd >= 0)
+		/* a grandchild may hold the pipes open: take what is there, at most a pipe full, and wait no longer */
+		for (int i = 0; i < 4 && l->err_fd >= 0; i++)
 			read_stderr(l);
 		flush_stderr(l);
 	}

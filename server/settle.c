@@ -292,9 +292,17 @@ void settle_jobs(struct core *c)
 
 	for (struct sched_job *j = c->sched.jobs; j; j = next) {
 		next = j->next;
-		if (settle_job(c, j, &e)) {
+		if (!settle_job(c, j, &e))
+			continue;
+		if (e.code != ERR_CONFLICT) {
 			core_store_refused(c, &e);
 			return;
 		}
+		/* not a full disk: what is to be stored contradicts what is. The job fails; others go on. */
+		log_error("job %lld: %s", (long long)j->id, e.msg);
+		if (j->failure.code)
+			scheduler_remove(&c->sched, j);
+		else
+			j->failure = e;
 	}
 }

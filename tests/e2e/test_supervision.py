@@ -120,6 +120,15 @@ class Supervision(unittest.TestCase):
         job = self.server.submit()
         self.check_succeeds(job)
 
+    def test_a_result_is_not_taken_back(self):
+        self.with_worker("recant")
+        self.check_succeeds(self.server.submit())
+
+    def test_a_worker_that_invents_units_is_replaced(self):
+        self.with_worker(f"invent={self.folder}/invent")
+        self.check_succeeds(self.server.submit())
+        self.assertIn("killed: its results are malformed", self.log())
+
     # -- sharing -----------------------------------------------------------------------------------
 
     def test_two_workers_share_a_job_and_the_bits_stay(self):
