@@ -9,7 +9,7 @@ Passes the lines of the wire through, both ways, but
   deaf             does not pass on what it is told to cancel
   as=SIGNATURE     says hello with another signature for f32
   recant           says of the first unit of each batch that it failed, after its result
-  invent           sends a result for a unit that the job does not have, once (invent=FLAG)
+  invent=FLAG      sends a result for a unit that the job does not have, before its first result, likewise
   stray            says after each run that it was cancelled, and sends events for jobs that nobody knows
 """
 import json
@@ -72,10 +72,10 @@ for event in worker.stdout:
         say({"event": "units", "job": ticket + 1000, "units": [[0, {"nll": 1}]], "tokens": 1, "seconds": 1})
         say({"event": "idle", "job": ticket + 1000})
         say({"event": "cancelled", "job": 0})
+    if habit == "invent" and b'"event":"units"' in event and first_time():
+        say({"event": "units", "job": json.loads(event)["job"], "units": [[99999, {"nll": 1}]], "tokens": 1, "seconds": 1})
     say(event)
     if habit == "recant" and b'"event":"units"' in event:
         batch = json.loads(event)
         say({"event": "failed", "job": batch["job"], "units": [batch["units"][0][0]], "code": "numeric", "message": "no"})
-    if habit == "invent" and b'"event":"units"' in event and first_time():
-        say({"event": "units", "job": json.loads(event)["job"], "units": [[99999, {"nll": 1}]], "tokens": 1, "seconds": 1})
 die()
