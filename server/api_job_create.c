@@ -15,6 +15,7 @@
 #define MAX_TAGS     32
 #define MAX_KEY      64
 #define MAX_PRIORITY 100
+#define MAX_POSITION 32
 #define MAX_TEXT     ((size_t)64 << 10)
 
 struct draft {
@@ -116,12 +117,15 @@ static err_code take_params(struct draft *d, const struct json *v, struct err *e
 	return e->code;
 }
 
+/* choices: "auto|cpu|cuda" */
 static bool is_one_of(const char *s, const char *choices)
 {
 	size_t len = strlen(s);
-	const char *at = strstr(choices, s);
 
-	return len && at && (at == choices || at[-1] == '|') && (!at[len] || at[len] == '|');
+	for (const char *at = choices; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
+		if (len && strcspn(at, "|") == len && !memcmp(at, s, len))
+			return true;
+	return false;
 }
 
 static bool is_device(const char *s)
@@ -140,6 +144,17 @@ static err_code check_position(const struct json *v, struct err *e)
 	if (!json_is_object(v)) {
 		err_set(e, ERR_INPUT, "position is to be an object or null, not %s", json_type_name(v));
 		return err_at(e, "/engine/position");
+	}
+	if (json_count(v) > MAX_POSITION) {
+		err_set(e, ERR_INPUT, "position has %zu members; at most %d", json_count(v), MAX_POSITION);
+		return err_at(e, "/engine/position");
+	}
+	for (const struct json *m = json_first(v); m; m = json_next(m)) {
+		if (!json_is_object(m) && !json_is_array(m))
+			continue;
+		err_set(e, ERR_INPUT, "member '%.100s' of position is %s", json_key(m), json_type_name(m));
+		point_at(e, "/engine/position", json_key(m));
+		return e->code;
 	}
 	if (!json_get_string(v, "type")) {
 		err_set(e, ERR_INPUT, "position needs a type, such as \"yarn\"");

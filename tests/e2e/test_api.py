@@ -176,6 +176,9 @@ class Refusals(ServerTest):
             ({"engine": {"device": "cuda:x"}}, "/engine/device"), ({"engine": {"dtype": "f64"}}, "/engine/dtype"),
             ({"engine": {"a/b~": 1}}, "/engine/a~1b~0"), ({"engine": {"position": "yarn"}}, "/engine/position"),
             ({"engine": {"position": {"factor": 2}}}, "/engine/position/type"),
+            ({"engine": {"position": {"type": "yarn", "factor": [2]}}}, "/engine/position/factor"),
+            ({"engine": {"position": {"type": "yarn", "x": json.loads("[" * 200 + "]" * 200)}}}, "/engine/position/x"),
+            ({"engine": {"position": {"type": "yarn", **{str(i): i for i in range(40)}}}}, "/engine/position"),
             ({"name": ""}, "/name"), ({"name": "x" * 201}, "/name"), ({"name": "a\nb"}, "/name"),
             ({"tags": {"a": 1}}, "/tags/a"), ({"tags": {"": "x"}}, "/tags/"), ({"tags": {"a=b": "x"}}, "/tags/a=b"),
             ({"tags": {str(i): "" for i in range(33)}}, "/tags"),
@@ -363,7 +366,7 @@ class Lifecycle(ServerTest):
         for _ in range(100):
             progress = self.server.job(job)["progress"]
             seen.add(progress["done"])
-            if len(seen) >= 4:
+            if len(seen) >= 4 and progress["eta_s"]:  # known after a second
                 break
             time.sleep(0.1)
         self.server.ask("POST", f"/api/v1/jobs/{job}/cancel")
@@ -388,6 +391,18 @@ class Lifecycle(ServerTest):
         self.assertNotEqual(post(body, "k-2").json()["id"], replies[0].json()["id"])
         for key in ("a b", "x" * 201):
             self.assertEqual(post(body, key).status, 400)
+
+    def test_every_engine_setting_is_taken_as_given(self):
+        self.server.submit(dataset="long", priority=50)  # keeps the worker busy
+        for engine in [{"device": d} for d in ("auto", "cpu", "cuda", "cuda:0", "cuda:15")] + \
+                      [{"dtype": d} for d in ("auto", "f32", "bf16", "f16")] + \
+                      [{"position": {"type": "yarn", "factor": 4}}, {"position": None}, {"device": None}, {}]:
+            job = self.server.submit(engine=engine)
+            self.assertEqual({k: v for k, v in job["engine"].items() if engine.get(k) is not None},
+                             {k: v for k, v in engine.items() if v is not None})
+            self.server.ask("POST", f"/api/v1/jobs/{job['id']}/cancel")
+        for job in self.server.get("/api/v1/jobs?limit=500").json()["data"]:
+            self.server.ask("POST", f"/api/v1/jobs/{job['id']}/cancel")
 
     def test_lists_filter_and_page(self):
         ids = [self.server.submit(model=m, tags={"list": m[0], "n": str(i)})["id"]
