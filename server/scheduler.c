@@ -49,6 +49,7 @@ static void free_job(struct sched_job *j)
 	free(j->unit_tokens);
 	free(j->given_up);
 	free(j->waiting);
+	free(j->new_waiting);
 	free(j);
 }
 

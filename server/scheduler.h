@@ -38,6 +38,7 @@ struct sched_job {
 	uint64_t refused_by;    /* bit w: worker w cannot plan it */
 	struct err failure;     /* code != 0: to be failed with this */
 	char *waiting;          /* owned; as stored */
+	char *new_waiting;      /* owned; being written: "" for none; NULL: nothing is */
 	int64_t progress_ms;    /* when its last progress event was written, */
 	int64_t shown_ms;       /* and when its watchers were last woken for progress */
 	struct sched_job *next; /* by priority, then id */

@@ -224,44 +224,73 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* Dates job.waiting. A running job that no worker can go on with is queued again. */
-static err_code date_waiting(struct core *c, struct sched_job *j, bool *changed, struct err *e)
+/* Writes why j waits, if that changed, and notes it in new_waiting. A running job that no worker can go on with is queued
+ * again. */
+static err_code write_waiting(struct core *c, struct sched_job *j, struct err *e)
 {
 	char why[512];
 	const char *text = scheduler_job_waits(&c->sched, j, why, sizeof why) ? why : NULL;
-	char *kept;
-	err_code rc;
+	err_code rc = ERR_OK;
 
-	if (same_text(text, j->waiting) || (j->state == JOB_RUNNING && scheduler_job_workers(&c->sched, j)))
+	if ((j->state != JOB_QUEUED && j->state != JOB_RUNNING) || same_text(text, j->waiting))
 		return ERR_OK;
-	kept = text ? mem_strdup(text, e) : NULL;
-	if (text && !kept)
+	if (j->state == JOB_RUNNING && scheduler_job_workers(&c->sched, j))
+		return ERR_OK;
+	j->new_waiting = mem_strdup(text ? text : "", e);
+	if (!j->new_waiting)
 		return ERR_MEMORY;
-	rc = store_begin(c->store, e);
-	if (!rc) {
-		if (j->state == JOB_RUNNING)
-			rc = store_job_requeue(c->store, j->id, e);
-		if (!rc)
-			rc = store_job_wait(c->store, j->id, text, e);
-		rc = end(c, rc, e);
-	}
-	if (rc) {
-		free(kept);
-		return rc;
-	}
-	if (text)
-		log_warn("job %lld: waits: %s", (long long)j->id, text);
-	j->state = JOB_QUEUED;
-	free(j->waiting);
-	j->waiting = kept;
-	*changed = true;
-	return ERR_OK;
+	if (j->state == JOB_RUNNING)
+		rc = store_job_requeue(c->store, j->id, e);
+	return rc ? rc : store_job_wait(c->store, j->id, text, e);
 }
+
+/* Takes over what was committed, or drops it. */
+static void take_waiting(struct core *c, struct sched_job *j, bool committed)
+{
+	char *text = j->new_waiting;
+
+	j->new_waiting = NULL;
+	if (!text || !committed) {
+		free(text);
+		return;
+	}
+	if (*text)
+		log_warn("job %lld: waits: %s", (long long)j->id, text);
+	free(j->waiting);
+	j->waiting = *text ? text : NULL;
+	if (!*text)
+		free(text);
+	j->state = JOB_QUEUED;
+	core_changed(c, j->id);
+}
+
+/* For all jobs in one transaction: when the last worker goes, a thousand jobs may begin to wait at once. */
+static err_code date_waiting(struct core *c, struct err *e)
+{
+	bool any = false;
+	char why[512];
+	err_code rc = ERR_OK;
+
+	for (const struct sched_job *j = c->sched.jobs; j && !any; j = j->next)
+		any = !same_text(scheduler_job_waits(&c->sched, j, why, sizeof why) ? why : NULL, j->waiting);
+	if (!any)
+		return ERR_OK;
+	rc = store_begin(c->store, e);
+	if (rc)
+		return rc;
+	for (struct sched_job *j = c->sched.jobs; !rc && j; j = j->next)
+		rc = write_waiting(c, j, e);
+	rc = end(c, rc, e);
+	for (struct sched_job *j = c->sched.jobs; j; j = j->next)
+		take_waiting(c, j, !rc);
+	return rc;
+}
+
+/* -- all --------------------------------------------------------------------------------------------------- */
 
 static err_code settle_job(struct core *c, struct sched_job *j, struct err *e)
 {
 	int64_t id = j->id;
-	bool changed = true;
 	err_code rc = ERR_OK;
 
 	if (j->n_given_up)
@@ -277,10 +306,9 @@ static err_code settle_job(struct core *c, struct sched_job *j, struct err *e)
 	} else if (scheduler_job_complete(j)) {
 		rc = finish(c, j, e);
 	} else {
-		changed = false;
-		rc = date_waiting(c, j, &changed, e);
+		return ERR_OK;
 	}
-	if (!rc && changed)
+	if (!rc)
 		core_changed(c, id);
 	return rc;
 }
@@ -305,4 +333,6 @@ void settle_jobs(struct core *c)
 		else
 			j->failure = e;
 	}
+	if (date_waiting(c, &e))
+		core_store_refused(c, &e);
 }

@@ -24,7 +24,8 @@ err_code store_checkpoint(struct store *s, struct err *e);
  *
  *   queued -> running -> succeeded | failed
  *     |          '--> cancelling -> cancelled
- *     '--> cancelled                            (a server restart puts running back to queued; cancelling to cancelled) */
+ *     '--> cancelled                            (a server restart puts running back to queued; cancelling to cancelled;
+ *                                                running also goes back when no worker is left that may go on with it) */
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_CANCELLING, JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED };
 const char *job_state_name(enum job_state s);
 bool job_state_from_name(const char *name, enum job_state *out);
