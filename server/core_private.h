@@ -1,5 +1,6 @@
-/* What the files of the core thread share: core.c (loop, requests, views), supervise.c (processes), dispatch.c (commands), event.c (events), settle.c (what
- * memory owes the store), describe.c (short-lived workers). Nobody else includes this. */
+/* What the files of the core thread share: core.c (loop, requests, views), supervise.c (processes), dispatch.c
+ * (commands), event.c (events), settle.c (what memory owes the store), describe.c (short-lived workers).
+ * Nobody else includes this. */
 #ifndef FATHOM_SERVER_CORE_PRIVATE_H
 #define FATHOM_SERVER_CORE_PRIVATE_H
 

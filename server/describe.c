@@ -1,5 +1,6 @@
-/* Descriptions of models: by short-lived workers without a device, at most DESCRIBE_MAX at a time, kept in the store until a file of
- * the model changes. Requests for a model that is being described wait for the same answer. */
+/* Descriptions of models: by short-lived workers without a device, at most DESCRIBE_MAX at a time, kept in the
+ * store until a file of the model changes. Requests for a model that is being described wait for the same
+ * answer. */
 #include "server/core_private.h"
 
 #include <dirent.h>

@@ -1,7 +1,8 @@
 /* Events of workers (eval/wire.h).
  *
- * An event that must be stored is stored first, in one transaction, and changes memory only after the commit: when the store
- * refuses, nothing has happened and the same line comes again. What a worker may not say condemns it, never the job. */
+ * An event that must be stored is stored first, in one transaction, and changes memory only after the commit:
+ * when the store refuses, nothing has happened and the same line comes again. What a worker may not say
+ * condemns it, never the job. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,9 @@
 #define PROGRESS_MS 1000 /* at most one progress event a job in this time */
 #define SHOW_MS     250  /* and one wake of its watchers */
 
-/* What a handler works on. `job` is NULL when the event is about a plan that is not this worker's any more, or about a job
- * that is gone. */
-struct event {
+/* What a handler works on. `job` is NULL when the event is about a plan that is not this worker's any more, or
+ * about a job that is gone. */
+struct wire_event {
 	struct core *c;
 	size_t w;
 	struct slot *slot;
@@ -26,13 +27,13 @@ struct event {
 	int64_t now;
 };
 
-static err_code bad_event(struct event *v, const char *what)
+static err_code bad_event(struct wire_event *v, const char *what)
 {
 	supervise_condemn(v->c, v->w, what);
 	return ERR_OK;
 }
 
-static err_code on_hello(struct event *v, struct err *e)
+static err_code on_hello(struct wire_event *v, struct err *e)
 {
 	const struct json *device = json_get(v->json, "device");
 	struct sched_worker *k = v->worker;
@@ -54,7 +55,7 @@ static err_code on_hello(struct event *v, struct err *e)
 }
 
 /* The running command, plan or cancel is over for a job that wants no more of it. */
-static err_code settle_worker(struct event *v)
+static err_code settle_worker(struct wire_event *v)
 {
 	dispatch_forget(v->c, v->w);
 	scheduler_settled(&v->c->sched, v->w);
@@ -62,7 +63,7 @@ static err_code settle_worker(struct event *v)
 	return ERR_OK;
 }
 
-static bool is_unwanted(const struct event *v)
+static bool is_unwanted(const struct wire_event *v)
 {
 	return !v->job || v->job->state == JOB_CANCELLING;
 }
@@ -149,7 +150,7 @@ static err_code copy_pins(const struct job_pins *from, struct job_pins *to, stru
 	return to->model && to->tokenizer && to->dataset && to->signature ? ERR_OK : ERR_MEMORY;
 }
 
-static err_code pin(struct event *v, const struct plan *p, struct err *e)
+static err_code pin(struct wire_event *v, const struct plan *p, struct err *e)
 {
 	struct sched_job *j = v->job;
 	struct store *s = v->c->store;
@@ -178,7 +179,7 @@ out:
 	return rc;
 }
 
-static err_code on_planned(struct event *v, struct err *e)
+static err_code on_planned(struct wire_event *v, struct err *e)
 {
 	struct plan p = {.text = BUF_INIT(WIRE_MAX_LINE)};
 	const char *difference;
@@ -215,7 +216,7 @@ out:
 /* -- results -- */
 
 /* An entry [unit, {...}] of a batch; its text goes to `texts`, at *at. */
-static bool read_result(const struct event *v, const struct json *pair, struct unit_result *r, struct buf *texts,
+static bool read_result(const struct wire_event *v, const struct json *pair, struct unit_result *r, struct buf *texts,
                         size_t *at)
 {
 	const struct json *result = json_next(json_first(pair));
@@ -232,7 +233,8 @@ static bool read_result(const struct event *v, const struct json *pair, struct u
 	return !texts->failed;
 }
 
-static err_code store_results(struct event *v, const struct unit_result *r, size_t n, double seconds, struct err *e)
+static err_code store_results(struct wire_event *v, const struct unit_result *r, size_t n, double seconds,
+                              struct err *e)
 {
 	struct store *s = v->c->store;
 	bool progress = v->now - v->job->progress_ms >= PROGRESS_MS;
@@ -262,7 +264,7 @@ static err_code store_results(struct event *v, const struct unit_result *r, size
 	return ERR_OK;
 }
 
-static err_code on_units(struct event *v, struct err *e)
+static err_code on_units(struct wire_event *v, struct err *e)
 {
 	const struct json *list = json_get(v->json, "units");
 	size_t n = json_count(list), i = 0;
@@ -303,7 +305,7 @@ out:
 	return rc;
 }
 
-static err_code on_idle(struct event *v, struct err *e)
+static err_code on_idle(struct wire_event *v, struct err *e)
 {
 	(void)e;
 	if (!v->mine)
@@ -315,15 +317,9 @@ static err_code on_idle(struct event *v, struct err *e)
 	return ERR_OK;
 }
 
-static err_code on_cancelled(struct event *v, struct err *e)
-{
-	(void)e;
-	return v->mine ? settle_worker(v) : ERR_OK;
-}
-
 /* -- failures -- */
 
-static err_code units_failed(struct event *v, const struct json *units, const struct err *why, struct err *e)
+static err_code units_failed(struct wire_event *v, const struct json *units, const struct err *why, struct err *e)
 {
 	struct store *s = v->c->store;
 	int64_t unit = 0;
@@ -355,21 +351,44 @@ static err_code units_failed(struct event *v, const struct json *units, const st
 	return ERR_OK;
 }
 
-/* A run that failed whole says nothing about its units one by one: they are tried alone. A device that failed may stay broken
- * for this process, so it is replaced. */
-static err_code run_failed(struct event *v, const struct err *why)
+/* A command that failed whole. A run says nothing about its units one by one: they are tried alone. A device
+ * that failed may stay broken for this process, so it is replaced, and the plan is tried with the next. */
+static err_code command_failed(struct wire_event *v, const struct err *why)
 {
+	bool lost = v->worker->state == WORKER_RUNNING || why->code == ERR_DEVICE || why->code == ERR_CANCELLED;
+
 	log_warn("job %lld: %s: %s", (long long)v->job->id, v->slot->name, why->msg);
 	if (why->code == ERR_CHANGED && !v->job->failure.code)
 		v->job->failure = *why;
 	dispatch_forget(v->c, v->w);
-	scheduler_lost(&v->c->sched, v->w, false, why);
+	if (lost)
+		scheduler_lost(&v->c->sched, v->w, false, why);
+	else
+		scheduler_plan_failed(&v->c->sched, v->w, why);
 	if (why->code == ERR_DEVICE)
 		supervise_condemn(v->c, v->w, why->msg);
 	return ERR_OK;
 }
 
-static err_code on_failed(struct event *v, struct err *e)
+static bool is_at_work(const struct wire_event *v)
+{
+	return v->worker->state == WORKER_RUNNING || v->worker->state == WORKER_PLANNING;
+}
+
+static err_code on_cancelled(struct wire_event *v, struct err *e)
+{
+	struct err why;
+
+	(void)e;
+	if (!v->mine)
+		return ERR_OK;
+	if (is_unwanted(v))
+		return settle_worker(v);
+	err_set(&why, ERR_CANCELLED, "it stopped without being told to");
+	return is_at_work(v) ? command_failed(v, &why) : ERR_OK;
+}
+
+static err_code on_failed(struct wire_event *v, struct err *e)
 {
 	const char *code = json_get_string(v->json, "code"), *message = json_get_string(v->json, "message");
 	const struct json *units = json_get(v->json, "units");
@@ -382,20 +401,14 @@ static err_code on_failed(struct event *v, struct err *e)
 		return units_failed(v, units, &why, e);
 	if (units)
 		return ERR_OK;
-	if (is_unwanted(v) || why.code == ERR_CANCELLED)
+	if (is_unwanted(v))
 		return settle_worker(v);
-	if (v->worker->state == WORKER_RUNNING)
-		return run_failed(v, &why);
-	if (v->worker->state == WORKER_PLANNING) {
-		dispatch_forget(v->c, v->w);
-		scheduler_plan_failed(&v->c->sched, v->w, &why);
-	}
-	return ERR_OK;
+	return is_at_work(v) ? command_failed(v, &why) : ERR_OK;
 }
 
 /* -- life signs -- */
 
-static err_code on_progress(struct event *v, struct err *e)
+static err_code on_progress(struct wire_event *v, struct err *e)
 {
 	const char *phase = json_get_string(v->json, "phase");
 	int64_t done = 0;
@@ -413,7 +426,7 @@ static err_code on_progress(struct event *v, struct err *e)
 	return ERR_OK;
 }
 
-static err_code on_alive(struct event *v, struct err *e)
+static err_code on_alive(struct wire_event *v, struct err *e)
 {
 	int64_t done = 0;
 
@@ -427,7 +440,7 @@ static err_code on_alive(struct event *v, struct err *e)
 
 static const struct {
 	const char *name;
-	err_code (*handle)(struct event *v, struct err *e);
+	err_code (*handle)(struct wire_event *v, struct err *e);
 } handlers[] = {
     {"hello", on_hello}, {"planned", on_planned},     {"units", on_units},   {"progress", on_progress},
     {"idle", on_idle},   {"cancelled", on_cancelled}, {"failed", on_failed}, {"alive", on_alive},
@@ -435,7 +448,8 @@ static const struct {
 
 err_code event_handle(struct core *c, size_t w, const char *line, size_t len, struct err *e)
 {
-	struct event v = {.c = c, .w = w, .slot = &c->slots[w], .worker = &c->sched.workers[w], .now = core_now_ms()};
+	struct wire_event v = {
+	    .c = c, .w = w, .slot = &c->slots[w], .worker = &c->sched.workers[w], .now = core_now_ms()};
 	struct json *json = NULL;
 	const char *name;
 	int64_t ticket = 0;

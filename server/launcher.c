@@ -1,5 +1,5 @@
-/* Launchers: see launcher.h. A worker inherits the environment without what a cluster's own launcher left in it: a library
- * that finds RANK or MASTER_ADDR would wait for peers that do not exist. */
+/* Launchers: see launcher.h. A worker inherits the environment without what a cluster's own launcher left in
+ * it: a library that finds RANK or MASTER_ADDR would wait for peers that do not exist. */
 #include "server/launcher.h"
 
 #include <stdlib.h>

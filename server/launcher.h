@@ -8,8 +8,9 @@ struct launch {
 	char **argv, **envp; /* owned, NULL-terminated, all strings too */
 };
 
-/* A spec without a space is a device of this machine: SELF worker --device SPEC with the registry's folders. Any other is a command for
- * the shell ("ssh host fathom worker --device cuda:0"), which names its own folders. */
+/* A spec without a space is a device of this machine: SELF worker --device SPEC with the registry's folders.
+ * Any other is a command for the shell ("ssh host fathom worker --device cuda:0"), which names its own
+ * folders. */
 err_code launch_make(const char *spec, const char *self, const struct registry *r, struct launch *out, struct err *e);
 void launch_release(struct launch *l);
 

@@ -18,7 +18,8 @@ err_code link_open(const struct launch *l, const char *name, struct link **out, 
 void link_close(struct link *l);
 pid_t link_pid(const struct link *l);
 
-/* Queues a line (a newline is added). ERR_MEMORY when more than 2 * WIRE_MAX_LINE bytes wait: the worker does not read. */
+/* Queues a line (a newline is added). ERR_MEMORY when more than 2 * WIRE_MAX_LINE bytes wait: the worker does
+ * not read. */
 err_code link_send(struct link *l, const char *line, size_t len, struct err *e);
 
 /* What to poll for (fd -1: nothing); with `pause` its stdout is left alone, so that the worker waits for us. */

@@ -340,10 +340,12 @@ void scheduler_idle(struct scheduler *s, size_t w, int64_t now_ms)
 {
 	struct sched_worker *k = &s->workers[w];
 	int64_t took = now_ms - k->command_ms;
+	struct err why;
 
 	assert(k->state == WORKER_RUNNING);
 	k->tokens_per_ms = (double)k->command_tokens / (double)(took > 0 ? took : 1);
-	take_back(k, NULL);
+	err_set(&why, ERR_DEVICE, "the worker ended its command without a result for it");
+	take_back(k, &why);
 	k->state = WORKER_IDLE;
 }
 
@@ -371,7 +373,8 @@ void scheduler_plan_failed(struct scheduler *s, size_t w, const struct err *why)
 	assert(k->state == WORKER_PLANNING && j);
 	for (size_t i = 0; i < s->n_workers; i++)
 		others |= i != w && s->workers[i].job == j;
-	if (others && why->code != ERR_CHANGED)
+	/* a conflict is about the worker's signature, not about the job */
+	if ((others && why->code != ERR_CHANGED) || why->code == ERR_CONFLICT)
 		j->refused_by |= UINT64_C(1) << w;
 	else if (!j->failure.code)
 		j->failure = *why;

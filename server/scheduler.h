@@ -1,5 +1,6 @@
-/* The queue in memory: which worker does what next, and what the death of one means. It only decides: no SQL, no processes, no
- * clock (the time is passed in), so that every rule can be tested without them. Core thread only. */
+/* The queue in memory: which worker does what next, and what the death of one means. It only decides: no SQL,
+ * no processes, no clock (the time is passed in), so that every rule can be tested without them. Core thread
+ * only. */
 #ifndef FATHOM_SERVER_SCHEDULER_H
 #define FATHOM_SERVER_SCHEDULER_H
 
@@ -107,8 +108,8 @@ void scheduler_unit_failed(struct sched_job *j, uint32_t unit);
 
 /* -- workers ----------------------------------------------------------------------------------- */
 
-/* It said hello: what it is, and its signatures (an object: dtype to signature). It is idle, and jobs that it refused may ask it
- * again. ERR_INPUT when that does not make sense. */
+/* It said hello: what it is, and its signatures (an object: dtype to signature). It is idle, and jobs that it
+ * refused may ask it again. ERR_INPUT when that does not make sense. */
 err_code scheduler_up(struct scheduler *s, size_t w, const char *device, const char *kind,
                       const struct json *signatures, struct err *e);
 void scheduler_forget_hello(struct sched_worker *k); /* frees what it said; nothing is known of it */
@@ -116,18 +117,19 @@ void scheduler_forget_hello(struct sched_worker *k); /* frees what it said; noth
 bool scheduler_suits(const struct scheduler *s, size_t w, const struct sched_job *j);
 /* Should worker w, which may do the job, leave it to another? */
 bool scheduler_leaves_to_gpu(const struct scheduler *s, size_t w, const struct sched_job *j);
-/* The first plan gives the job its units (once; `n` must agree with n_units if those are known), each plan of a server's life its
- * tokens. The worker is idle after it, and holds the plan. */
+/* The first plan gives the job its units (once; `n` must agree with n_units if those are known), each plan of
+ * a server's life its tokens. The worker is idle after it, and holds the plan. */
 err_code scheduler_planned(struct scheduler *s, size_t w, const uint32_t *unit_tokens, uint32_t n, struct err *e);
 /* A result of the running command came (stored or not). */
 void scheduler_reported(struct scheduler *s, size_t w, uint32_t unit);
-/* The running command ended at now_ms; units it did not report are suspects. */
+/* The running command ended at now_ms; units it did not report are suspects, one that was alone is struck. */
 void scheduler_idle(struct scheduler *s, size_t w, int64_t now_ms);
-/* The process died, or its command failed whole, as `why` says: its units become suspects, one that ran alone gets a strike; a
- * plan counts against its job. `down`: there is no process any more; else it is idle and holds no plan. */
+/* The process died, or its command failed whole, as `why` says: its units become suspects, one that ran alone
+ * gets a strike; a plan counts against its job. `down`: there is no process any more; else it is idle and
+ * holds no plan. */
 void scheduler_lost(struct scheduler *s, size_t w, bool down, const struct err *why);
-/* A plan that failed with an error of its own: the job fails with it, unless another worker holds its plan and it is only
- * that this worker cannot. The worker is idle and holds no plan. */
+/* A plan that failed with an error of its own: the job fails with it, unless another worker holds its plan and
+ * it is only that this worker cannot. The worker is idle and holds no plan. */
 void scheduler_plan_failed(struct scheduler *s, size_t w, const struct err *why);
 /* A cancelled command ended. Idle, holds no plan. */
 void scheduler_settled(struct scheduler *s, size_t w);
@@ -135,7 +137,8 @@ void scheduler_settled(struct scheduler *s, size_t w);
 enum sched_step { STEP_NONE, STEP_PLAN, STEP_RUN };
 /* What an idle worker should do next, without doing it: *job is set unless STEP_NONE. */
 enum sched_step scheduler_next(struct scheduler *s, size_t w, struct sched_job **job);
-/* Does it. Plan: gives the worker a new ticket. Run: w's units[0..n_units) are the command's, alone if they are a suspect. */
+/* Does it. Plan: gives the worker a new ticket. Run: w's units[0..n_units) are the command's, alone if they
+ * are a suspect. */
 void scheduler_plan(struct scheduler *s, size_t w, struct sched_job *j);
 err_code scheduler_run(struct scheduler *s, size_t w, int64_t now_ms, struct err *e);
 

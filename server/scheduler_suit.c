@@ -104,8 +104,8 @@ bool scheduler_suits(const struct scheduler *s, size_t w, const struct sched_job
 	return suits_device(k, j) && suits_dtype(k, j) && suits_signature(k, j) && !(j->refused_by >> w & 1);
 }
 
-/* A job that asks for no device goes to a GPU if there is one: the first plan pins the kind of device, and a processor that
- * happened to be ready first would take hours for what a GPU does in minutes. */
+/* A job that asks for no device goes to a GPU if there is one: the first plan pins the kind of device, and a
+ * processor that happened to be ready first would take hours for what a GPU does in minutes. */
 bool scheduler_leaves_to_gpu(const struct scheduler *s, size_t w, const struct sched_job *j)
 {
 	if (j->device || j->pins.signature || strcmp(s->workers[w].kind, "cpu") != 0)

@@ -1,7 +1,7 @@
 /* What memory owes the store: units given up, failures, cancels that are through, results, reasons to wait.
  *
- * Each is a condition on the job in memory, looked at whenever something happened, so none can be missed: what the store refuses stays
- * true and is tried again. Memory changes only after the commit. */
+ * Each is a condition on the job in memory, looked at whenever something happened, so none can be missed: what
+ * the store refuses stays true and is tried again. Memory changes only after the commit. */
 #include "server/core_private.h"
 
 #include <stdio.h>
@@ -122,7 +122,8 @@ static void note_failure(void *arg, uint32_t unit, bool failed, const char *code
 	f->units[f->n++] = unit;
 }
 
-/* Folds the stored units into the result's text. `own` is set when the fold itself fails: then trying again is of no use. */
+/* Folds the stored units into the result's text. `own` is set when the fold itself fails: then trying again is
+ * of no use. */
 static err_code fold(struct core *c, const struct job *row, const struct failures *f, struct buf *out, bool *own,
                      struct err *e)
 {
@@ -224,8 +225,8 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-/* Writes why j waits, if that changed, and notes it in new_waiting. A running job that no worker can go on with is queued
- * again. */
+/* Writes why j waits, if that changed, and notes it in new_waiting. A running job that no worker can go on
+ * with is queued again. */
 static err_code write_waiting(struct core *c, struct sched_job *j, struct err *e)
 {
 	char why[512];

@@ -20,7 +20,8 @@
 
 #include "server/embedded.h"
 
-/* Readers wait for a checkpoint. Nobody else writes; should a tool hold the lock, the core comes back rather than stand still. */
+/* Readers wait for a checkpoint. Nobody else writes; should a tool hold the lock, the core comes back rather
+ * than stand still. */
 #define READER_BUSY_MS 5000
 #define WRITER_BUSY_MS 1000
 

@@ -1,7 +1,7 @@
 /* Worker processes: started, watched, buried, started again.
  *
- * 1. A line is taken from its link only after event_handle has stored its effect; while the store refuses, links are not
- *    read, so workers wait.
+ * 1. A line is taken from its link only after event_handle has stored its effect; while the store refuses, links are
+ *    not read, so workers wait.
  * 2. A dead worker's lines are all dealt with before its death is: what it reported is not computed again.
  * 3. A new process starts only after the old one is reaped: its device is free then. */
 #include "server/core_private.h"

@@ -1,5 +1,5 @@
-/* The core thread with the real worker on a tiny model: requests from other threads, group commits, results, the cache of
- * descriptions, hangs, stopping. Needs the program itself (FATHOM) as its worker. */
+/* The core thread with the real worker on a tiny model: requests from other threads, group commits, results,
+ * the cache of descriptions, hangs, stopping. Needs the program itself (FATHOM) as its worker. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

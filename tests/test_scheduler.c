@@ -486,8 +486,14 @@ START_TEST(units_that_a_command_did_not_report_are_suspects)
 	scheduler_idle(&sched, 0, 10);
 	ck_assert_uint_eq(j->n_suspect, 1);
 	ck_assert_uint_eq(j->strikes[3], 0);
-	take_run(0, 1, 10);
-	ck_assert_uint_eq(sched.workers[0].n_units, 1);
+	/* a worker that never reports it must not have it for ever */
+	for (int i = 0; i < 3; i++) {
+		take_run(0, 1, 10);
+		ck_assert_uint_eq(sched.workers[0].n_units, 1);
+		scheduler_idle(&sched, 0, 20);
+	}
+	ck_assert_uint_eq(j->n_given_up, 1);
+	expect_next(0, STEP_NONE, 0);
 	scheduler_release(&sched);
 }
 END_TEST
