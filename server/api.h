@@ -34,6 +34,8 @@ void api_job_curve(struct http_request *r);
 void api_curve(struct http_request *r);
 /* api_items.c */
 void api_items(struct http_request *r);
+/* api_events.c */
+void api_events(struct http_request *r);
 /* api_catalog.c */
 void api_model_list(struct http_request *r);
 void api_model_get(struct http_request *r);
@@ -58,6 +60,9 @@ void api_send_json(struct http_request *r, unsigned status, struct buf *b);
 
 /* A job as JSON. live_tokens: core_job_live_tokens. full: with result or partial. */
 void job_write(struct json_writer *w, const char *key, const struct job *j, int64_t live_tokens, bool full);
+
+/* RFC 3339 in UTC with milliseconds; 0 writes null. */
+void api_put_time(struct json_writer *w, const char *key, int64_t unix_ms);
 
 /* A request to the core, as the `state` of the HTTP request that waits for it. Allocated by api_call_new, freed with the request. */
 struct api_call {

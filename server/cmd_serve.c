@@ -111,6 +111,7 @@ static void on_change(void *arg, int64_t job)
 	struct serve *s = arg;
 
 	http_wake(s->http, job);
+	http_wake(s->http, 0); /* whoever listens to all jobs */
 }
 
 static err_code read_options(struct serve *s, const struct options *o, struct core_options *core, struct err *e)

@@ -119,14 +119,23 @@ void http_suspend(struct http_request *r, http_handler *then)
 	http_connection_suspend(r);
 }
 
+void http_wait_link(struct http_request *r, int64_t key)
+{
+	assert(!r->suspended);
+	r->suspended = true;
+	r->http->n_suspended++;
+	r->waiting = true;
+	r->wait_key = key;
+	link_wait(r->http, r);
+	http_connection_suspend(r);
+}
+
 bool http_wait(struct http_request *r, int64_t key, http_handler *then)
 {
 	if (r->http->n_waits >= HTTP_MAX_WAITS)
 		return false;
-	http_suspend(r, then);
-	r->waiting = true;
-	r->wait_key = key;
-	link_wait(r->http, r);
+	r->then = then;
+	http_wait_link(r, key);
 	return true;
 }
 

@@ -8,9 +8,11 @@
  *   headers -> body -> handler --- http_send... ----------------------------------> sent, freed
  *                        |  ^--------------------------------------.      ^
  *                        |--- http_suspend -> (any thread) http_complete -'  then `then` runs as a handler
- *                        '--- http_wait ----> http_wake, deadline, client gone, stop -'
+ *                        |--- http_wait ----> http_wake, deadline, client gone, stop -'
+ *                        '--- http_stream: headers, then `pull` whenever http_wake, until the client goes or the server stops
  *
- * 1. A handler, and each `then`, ends in exactly one of http_send..., http_suspend and http_wait.
+ * 1. A handler, and each `then`, ends in exactly one of http_send..., http_suspend, http_wait and
+ *    http_stream.
  * 2. A suspended request cannot be freed: MHD does not look at its socket. http_suspend comes before the request is given
  *    to whoever will complete it; completing it may then happen at any time, also before the handler has returned.
  * 3. `then` does not run when the client is found gone first: what must happen in any case belongs into state_free.
@@ -34,6 +36,7 @@ struct http_request;
 struct MHD_Connection;
 struct MHD_Response;
 typedef void http_handler(struct http_request *r);
+typedef err_code http_pull(struct http_request *r, struct buf *out, struct err *e);
 
 struct http_options {
 	const char *listen;    /* "127.0.0.1:8080", "[::1]:0", "host:80" */
@@ -83,6 +86,9 @@ struct http_request {
 	http_handler *then;
 	bool body_too_large, bad_query, suspended, waiting;
 	int64_t wait_key, begun_us;
+	http_pull *pull; /* of a stream */
+	const char *beat;
+	struct buf stream; /* pulled and not yet sent */
 	struct http_request *prev_wait, *next_wait, *next_complete;
 };
 
@@ -118,6 +124,12 @@ void http_complete(struct http_request *r); /* from any thread, once a http_susp
 
 /* Waits for http_wake(key) or r->deadline_ms, then runs `then`. False, with nothing done, when HTTP_MAX_WAITS wait already. */
 bool http_wait(struct http_request *r, int64_t key, http_handler *then);
+
+/* A reply without end. `pull` appends what is new, or nothing: it is called again after http_wake(key). Every HTTP_BEAT_MS without
+ * news `beat` is sent, so that a client that left is noticed. An error of pull ends the stream. Counts as a wait: false as
+ * http_wait. */
+#define HTTP_BEAT_MS 15000
+bool http_stream(struct http_request *r, const char *type, int64_t key, http_pull *pull, const char *beat);
 
 int64_t http_now_ms(void); /* monotonic */
 

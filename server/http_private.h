@@ -37,6 +37,9 @@ struct http {
 /* http_listen.c: a bound, listening, non-blocking socket; fills url and loopback. */
 err_code http_listen(const char *address, int *fd, char *url, size_t url_size, bool *loopback, struct err *e);
 
+/* http.c: puts a request among the waits; its connection is suspended. */
+void http_wait_link(struct http_request *r, int64_t key);
+
 /* http_request.c */
 struct MHD_Daemon *http_daemon_new(struct http *h); /* takes over h->listen_fd when it succeeds; NULL: errno */
 void http_daemon_stop(struct http *h);

@@ -228,6 +228,60 @@ bool http_not_modified(struct http_request *r, const char *etag)
 	return true;
 }
 
+/* -- streams ----------------------------------------------------------------------------------- */
+
+/* What there is to send now, into r->stream: news, else a beat when one is due. */
+static err_code refill(struct http_request *r, struct err *e)
+{
+	buf_clear(&r->stream);
+	if (r->pull(r, &r->stream, e) || buf_check(&r->stream, "the stream", e))
+		return e->code;
+	if (!r->stream.len && r->wait_over)
+		buf_puts(&r->stream, r->beat);
+	if (r->stream.len || r->wait_over)
+		r->deadline_ms = http_now_ms() + HTTP_BEAT_MS;
+	r->wait_over = false;
+	return ERR_OK;
+}
+
+/* MHD asks for bytes; 0 with the connection suspended means later. */
+static ssize_t on_pull(void *arg, uint64_t pos, char *out, size_t max)
+{
+	struct http_request *r = arg;
+	struct err e;
+	size_t n;
+
+	(void)pos;
+	if (!r->stream.len && r->http->stopping)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	if (!r->stream.len && refill(r, &e)) {
+		log_error("http: %s: %s", r->path, e.msg);
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	}
+	if (!r->stream.len) {
+		http_wait_link(r, r->wait_key);
+		return 0;
+	}
+	n = r->stream.len < max ? r->stream.len : max;
+	memcpy(out, r->stream.data, n);
+	buf_consume(&r->stream, n);
+	r->reply_bytes += n;
+	return (ssize_t)n;
+}
+
+bool http_stream(struct http_request *r, const char *type, int64_t key, http_pull *pull, const char *beat)
+{
+	if (r->http->n_waits >= HTTP_MAX_WAITS)
+		return false;
+	r->pull = pull;
+	r->beat = beat;
+	r->wait_key = key;
+	r->stream = BUF_INIT(HTTP_MAX_BODY);
+	r->deadline_ms = http_now_ms() + HTTP_BEAT_MS;
+	set_response(r, 200, type, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 14, on_pull, r, NULL), 0);
+	return true;
+}
+
 /* Queues what the handler left. MHD_NO closes the connection: only when memory ran out. */
 static enum MHD_Result queue_reply(struct http_request *r)
 {
@@ -282,6 +336,7 @@ static void request_free(struct http_request *r)
 	}
 	free(r->name);
 	buf_release(&r->body);
+	buf_release(&r->stream);
 	r->http->n_requests--;
 	free(r);
 }

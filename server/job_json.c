@@ -5,7 +5,7 @@
 
 #include "server/api.h"
 
-static void put_time(struct json_writer *w, const char *key, int64_t ms)
+void api_put_time(struct json_writer *w, const char *key, int64_t ms)
 {
 	char text[48], whole[32];
 	time_t s = (time_t)(ms / 1000);
@@ -117,9 +117,9 @@ void job_write(struct json_writer *w, const char *key, const struct job *j, int6
 	put_json(w, "tags", j->tags);
 	json_put_int(w, "priority", j->priority);
 	put_progress(w, j, live_tokens);
-	put_time(w, "created_at", j->created_ms);
-	put_time(w, "started_at", j->started_ms);
-	put_time(w, "finished_at", j->finished_ms);
+	api_put_time(w, "created_at", j->created_ms);
+	api_put_time(w, "started_at", j->started_ms);
+	api_put_time(w, "finished_at", j->finished_ms);
 	json_put_string(w, "waiting", j->waiting);
 	put_json(w, "error", j->error);
 	put_warnings(w, j->plan);

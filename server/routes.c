@@ -24,6 +24,8 @@ static const struct route {
     {"GET", "/api/v1/jobs/{id}/result.md", "", api_result_markdown},
     {"GET", "/api/v1/jobs/{id}/items", "", api_items},
     {"GET", "/api/v1/jobs/{id}/curve.svg", "metric with", api_job_curve},
+    {"GET", "/api/v1/jobs/{id}/events", "after", api_events},
+    {"GET", "/api/v1/events", "after", api_events},
     {"GET", "/api/v1/curve.svg", "metric jobs", api_curve},
     {"GET", "/api/v1/models", "", api_model_list},
     {"GET", "/api/v1/models/{name}", "", api_model_get},

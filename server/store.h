@@ -34,19 +34,19 @@ bool job_state_final(enum job_state s);
 struct job {
 	int64_t id;
 	enum job_state state;
-	char *name, *model, *task, *dataset; /* owned, as all strings here; name may be NULL */
-	char *params;       /* effective parameters, JSON object */
-	char *engine;       /* requested: {"device","dtype","position"}, JSON object */
-	char *tags;         /* JSON object of strings */
-	int priority;       /* higher first; default 0 */
+	char *name, *model, *task, *dataset;         /* owned, as all strings here; name may be NULL */
+	char *params;                                /* effective parameters, JSON object */
+	char *engine;                                /* requested: {"device","dtype","position"}, JSON object */
+	char *tags;                                  /* JSON object of strings */
+	int priority;                                /* higher first; default 0 */
 	int64_t created_ms, started_ms, finished_ms; /* Unix time; 0: not yet */
-	char *plan;         /* the planned event's plan without unit_tokens; NULL before */
+	char *plan;                                  /* the planned event's plan without unit_tokens; NULL before */
 	int64_t n_units, done_units, failed_units;
 	int64_t total_tokens, done_tokens; /* of units */
-	double seconds;     /* engine time of stored units */
-	char *error;        /* {"code","message","units":[...]}; NULL: none */
-	char *waiting;      /* why a queued job does not start ("no worker with signature ..."); NULL: none */
-	char *result;       /* the result object; or, failed, what stands under "partial"; NULL: none */
+	double seconds;                    /* engine time of stored units */
+	char *error;                       /* {"code","message","units":[...]}; NULL: none */
+	char *waiting; /* why a queued job does not start ("no worker with signature ..."); NULL: none */
+	char *result;  /* the result object; or, failed, what stands under "partial"; NULL: none */
 };
 void job_release(struct job *j); /* frees the strings, zeroes */
 
@@ -61,11 +61,11 @@ err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id,
 err_code store_job_get(struct store *s, int64_t id, struct job *out, struct err *e); /* ERR_NOT_FOUND */
 
 struct job_filter {
-	const char *model, *task;  /* NULL: any */
-	const char *tag;           /* "key" or "key=value"; NULL: any */
-	int state;                 /* -1: any */
-	int64_t after;             /* only ids below this; 0: from the newest */
-	int limit;                 /* 1..1000 */
+	const char *model, *task; /* NULL: any */
+	const char *tag;          /* "key" or "key=value"; NULL: any */
+	int state;                /* -1: any */
+	int64_t after;            /* only ids below this; 0: from the newest */
+	int limit;                /* 1..1000 */
 };
 /* Newest first; *jobs is owned by the caller: job_release each and free. `result` is left NULL. */
 err_code store_job_list(struct store *s, const struct job_filter *f, struct job **jobs, size_t *n, struct err *e);
@@ -76,8 +76,20 @@ err_code store_job_delete(struct store *s, int64_t id, struct err *e); /* ERR_CO
 /* Walks a job's stored unit results in unit order; step through with a unit_source (eval/eval.h) made of this. */
 struct unit_cursor;
 err_code unit_cursor_open(struct store *s, int64_t job, struct unit_cursor **out, struct err *e);
-const char *unit_cursor_next(void *cursor, uint32_t *unit); /* NULL at the end or on failure */
+const char *unit_cursor_next(void *cursor, uint32_t *unit);       /* NULL at the end or on failure */
 err_code unit_cursor_close(struct unit_cursor *c, struct err *e); /* reports what next met */
+
+/* -- events (store_event.c) ----------------------------------------------------------------------- */
+
+struct store_event {
+	int64_t id, job, at_ms;
+	const char *kind, *data; /* borrowed for the call; data is a JSON object */
+};
+typedef void store_event_fn(void *arg, const struct store_event *ev);
+/* At most `limit` events with an id above `after`, of one job (0: of all), in order. */
+err_code store_event_each(struct store *s, int64_t job, int64_t after, int limit, store_event_fn *f, void *arg,
+                          struct err *e);
+err_code store_event_last(struct store *s, int64_t *id, struct err *e); /* 0 when there is none */
 
 /* -- described models (store_model.c), keyed by path and the stat of its files ------------------- */
 

@@ -21,3 +21,41 @@ err_code store_event_progress(struct store *s, int64_t job, struct err *e)
 	                 " FROM job WHERE id = ?1",
 	                 "ii", job, store_now_ms());
 }
+
+err_code store_event_each(struct store *s, int64_t job, int64_t after, int limit, store_event_fn *f, void *arg,
+                          struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	bool row = false;
+	err_code rc = store_query(s, e, &stmt,
+	                          job ? "SELECT id, job_id, at_ms, kind, data FROM event"
+	                                " WHERE job_id = ?2 AND id > ?1 ORDER BY id LIMIT ?3"
+	                              : "SELECT id, job_id, at_ms, kind, data FROM event"
+	                                " WHERE id > ?1 AND ?2 = 0 ORDER BY id LIMIT ?3",
+	                          "iii", after, job, (int64_t)limit);
+
+	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row)
+		f(arg, &(struct store_event){
+		           .id = sqlite3_column_int64(stmt, 0),
+		           .job = sqlite3_column_int64(stmt, 1),
+		           .at_ms = sqlite3_column_int64(stmt, 2),
+		           .kind = (const char *)sqlite3_column_text(stmt, 3),
+		           .data = (const char *)sqlite3_column_text(stmt, 4),
+		       });
+	store_done(stmt);
+	return rc;
+}
+
+err_code store_event_last(struct store *s, int64_t *id, struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	bool row = false;
+	err_code rc = store_query(s, e, &stmt, "SELECT coalesce(max(id), 0) FROM event", "");
+
+	if (!rc)
+		rc = store_step(s, stmt, &row, e);
+	if (!rc)
+		*id = row ? sqlite3_column_int64(stmt, 0) : 0;
+	store_done(stmt);
+	return rc;
+}

@@ -100,6 +100,38 @@ static void wait_for_value(struct http_request *r)
 	say(r, 200, text);
 }
 
+/* Sends the value whenever it is another one than it sent last. */
+static err_code pull_value(struct http_request *r, struct buf *out, struct err *e)
+{
+	struct app *a = r->app;
+
+	(void)e;
+	pthread_mutex_lock(&a->lock);
+	if (a->value != (int)r->id)
+		buf_printf(out, "<%d>", a->value);
+	r->id = a->value;
+	pthread_mutex_unlock(&a->lock);
+	return ERR_OK;
+}
+
+static void stream_value(struct http_request *r)
+{
+	if (!http_stream(r, "text/plain", 7, pull_value, "beat"))
+		say(r, 503, "full");
+}
+
+static err_code pull_error(struct http_request *r, struct buf *out, struct err *e)
+{
+	(void)r;
+	buf_puts(out, "lost");
+	return err_set(e, ERR_IO, "on purpose");
+}
+
+static void stream_error(struct http_request *r)
+{
+	http_stream(r, "text/plain", 7, pull_error, "beat");
+}
+
 static void echo(struct http_request *r)
 {
 	struct buf b = BUF_INIT(HTTP_MAX_BODY + 1000);
@@ -125,11 +157,9 @@ static void on_request(struct http_request *r)
 	static const struct {
 		const char *path;
 		http_handler *handler;
-	} table[] = {{"/hold", hold},
-	             {"/race", race},
-	             {"/race_thread", race_thread},
-	             {"/wait", wait_for_value},
-	             {"/tag", tagged}};
+	} table[] = {
+	    {"/hold", hold},  {"/race", race},           {"/race_thread", race_thread},  {"/wait", wait_for_value},
+	    {"/tag", tagged}, {"/stream", stream_value}, {"/stream_error", stream_error}};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		if (!strcmp(r->path, table[i].path)) {
@@ -483,6 +513,73 @@ START_TEST(stopping_waits_for_who_holds_requests)
 }
 END_TEST
 
+static void set_value(int value)
+{
+	pthread_mutex_lock(&app.lock);
+	app.value = value;
+	pthread_mutex_unlock(&app.lock);
+	http_wake(server, 7);
+}
+
+/* Reads until the text has come; what came is in reply. */
+static void expect_text(int fd, const char *text)
+{
+	size_t n = 0;
+	ssize_t k;
+
+	for (reply[0] = '\0'; !strstr(reply, text); reply[n] = '\0') {
+		ck_assert_msg(is_readable(fd, 10000), "%s did not come: %s", text, reply);
+		k = recv(fd, reply + n, sizeof reply - 1 - n, 0);
+		ck_assert_msg(k > 0, "closed before %s came: %s", text, reply);
+		n += (size_t)k;
+	}
+}
+
+START_TEST(a_stream_sends_what_is_new_and_ends_in_order)
+{
+	int fd = dial(), other = dial();
+
+	send_text(fd, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+	expect_text(fd, "Transfer-Encoding: chunked");
+	for (int i = 1; i < 50; i++) {
+		char text[16];
+
+		set_value(i);
+		snprintf(text, sizeof text, "<%d>", i);
+		expect_text(fd, text);
+	}
+	http_wake(server, 7); /* without news nothing is sent */
+	ck_assert(!is_readable(fd, 100));
+	send_text(other, "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n");
+	expect_text(other, "<49>");
+	close(other); /* it leaves, and the rest goes on */
+	set_value(50);
+	expect_text(fd, "<50>");
+	http_stop(server);
+	expect_text(fd, "0\r\n\r\n");
+	ck_assert_int_eq(recv(fd, reply, 1, 0), 0);
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_stream_that_fails_is_cut)
+{
+	int fd = dial();
+	size_t n = 0;
+	ssize_t k;
+
+	send_text(fd, "GET /stream_error HTTP/1.1\r\nHost: h\r\n\r\n");
+	while ((k = recv(fd, reply + n, sizeof reply - 1 - n, 0)) > 0)
+		n += (size_t)k;
+	reply[n] = '\0';
+	ck_assert_ptr_nonnull(strstr(reply, "200 OK"));
+	ck_assert_ptr_null(strstr(reply, "lost"));
+	ck_assert_ptr_null(strstr(reply, "0\r\n\r\n"));
+	close(fd);
+	ck_assert_int_eq(ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), 200);
+}
+END_TEST
+
 START_TEST(a_known_version_is_not_sent_again)
 {
 	ck_assert_int_eq(ask("GET /tag HTTP/1.1\r\nHost: h\r\n\r\n"), 200);
@@ -540,6 +637,8 @@ Suite *http_suite(void)
 	tcase_add_test(t, waits_are_limited_and_a_client_that_left_frees_its_place);
 	tcase_add_test(t, stopping_answers_waits_and_held_requests);
 	tcase_add_test(t, stopping_waits_for_who_holds_requests);
+	tcase_add_test(t, a_stream_sends_what_is_new_and_ends_in_order);
+	tcase_add_test(t, a_stream_that_fails_is_cut);
 	tcase_add_test(t, a_known_version_is_not_sent_again);
 	tcase_add_test(t, addresses_are_read_and_refused_by_name);
 	return s;

@@ -1,5 +1,6 @@
 """The REST API of the real program: a job's whole path, refusals, waits, limits, the page's files."""
 
+import http.client
 import json
 import math
 import shutil
@@ -134,6 +135,79 @@ class JobPath(ServerTest):
         reply = self.server.ask("POST", self.path + "/cancel")
         self.assertEqual(reply.status, 409)
         self.assertEqual(reply.headers["Content-Type"], "application/problem+json")
+
+
+class Events(ServerTest):
+    """Server-Sent Events: a job's, everybody's, and going on where one left off."""
+
+    def listen(self, path, until, last=None, seconds=60):
+        """Events of a stream, (id, kind, data), up to the first for which `until` holds."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=seconds)
+        connection.request("GET", path, headers={} if last is None else {"Last-Event-ID": str(last)})
+        reply = connection.getresponse()
+        self.assertEqual((reply.status, reply.headers["Content-Type"]), (200, "text/event-stream"))
+        found = []
+        while True:
+            fields = {}
+            while (line := reply.readline().decode().rstrip("\n")):
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            if "id" not in fields:
+                self.assertIn("", fields)  # a comment: still there
+                continue
+            found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+            if until(found[-1]):
+                connection.close()
+                return found
+
+    @staticmethod
+    def is_end(event):
+        return event[1] == "state" and event[2]["data"]["state"] in ("succeeded", "failed", "cancelled")
+
+    def test_a_jobs_events_tell_its_story_and_can_be_taken_up_again(self):
+        job = self.server.submit()["id"]
+        path = f"/api/v1/jobs/{job}/events"
+        story = self.listen(path, self.is_end)
+        self.assertEqual(story[0][1], "created")
+        self.assertEqual([e[2]["data"]["state"] for e in story if e[1] == "state"], ["running", "succeeded"])
+        self.assertIn("planned", [e[1] for e in story])
+        self.assertEqual([e[0] for e in story], sorted({e[0] for e in story}))
+        self.assertEqual({e[2]["job"] for e in story}, {job})
+        self.assertRegex(story[0][2]["at"], r"^20\d\d-.*Z$")
+        story = [e for e in story if e[1] != "progress"]  # which is not kept when a job has ended
+        for cut in range(len(story) - 1):
+            self.assertEqual(self.listen(path, self.is_end, last=story[cut][0]), story[cut + 1:])
+            self.assertEqual(self.listen(f"{path}?after={story[cut][0]}", self.is_end), story[cut + 1:])
+
+    def test_everybodys_events_begin_now(self):
+        old = self.server.wait(self.server.submit()["id"])["id"]
+        with ThreadPoolExecutor(4) as pool:
+            listeners = [pool.submit(self.listen, "/api/v1/events", self.is_end) for _ in range(3)]
+            time.sleep(0.5)
+            new = self.server.submit(model="pope-demo")["id"]
+            for one in listeners:
+                self.assertEqual({e[2]["job"] for e in one.result()}, {new})
+                self.assertEqual(one.result()[0][1], "created")
+        everything = self.listen("/api/v1/events", lambda e: self.is_end(e) and e[2]["job"] == new, last=0)
+        self.assertLessEqual({old, new}, {e[2]["job"] for e in everything})
+
+    def test_refusals(self):
+        self.assertEqual(self.server.get("/api/v1/jobs/999/events").status, 404)
+        self.assertEqual(self.server.get("/api/v1/events?after=x").status, 422)
+        self.assertEqual(self.server.get("/api/v1/events", Last_Event_ID="x").status, 422)
+
+    def test_listeners_that_leave_free_their_places(self):
+        for _ in range(300):
+            with socket.create_connection(("127.0.0.1", self.server.port)) as s:
+                s.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        job = self.server.submit()["id"]
+        for _ in range(120):
+            reply = self.server.get(f"/api/v1/jobs/{job}?wait=1")
+            if reply.status == 200:
+                break
+            time.sleep(0.1)
+        self.assertEqual(reply.status, 200)
+        self.server.wait(job)
 
 
 class Refusals(ServerTest):

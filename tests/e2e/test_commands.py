@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -94,6 +95,9 @@ class Stopping(unittest.TestCase):
                      for _ in range(5)]
             for w in waits:
                 w.start()
+            streams = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+            for s in streams:
+                s.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             time.sleep(0.5)
             begun = time.monotonic()
             status, log = server.close()
@@ -101,6 +105,12 @@ class Stopping(unittest.TestCase):
                 w.join(10)
             self.assertEqual(status, 0, log)
             self.assertEqual(replies, [200] * 5)
+            for s in streams:
+                received = b""
+                while (more := s.recv(1 << 16)):
+                    received += more
+                self.assertTrue(received.endswith(b"\r\n0\r\n\r\n"), received[-50:])  # the end, not a cut
+                s.close()
             self.assertLess(time.monotonic() - begun, 15)
 
     def test_what_cannot_be_served_is_refused_by_name(self):
