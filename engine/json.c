@@ -397,11 +397,15 @@ void json_put_uint(struct json_writer *w, const char *key, uint64_t v)
 
 void json_put_double(struct json_writer *w, const char *key, double v)
 {
+	char text[32] = "null";
+
 	lead(w, key);
-	if (isfinite(v))
-		buf_printf(w->out, "%.17g", v);
-	else
-		buf_puts(w->out, "null");
+	for (int digits = 15; isfinite(v) && digits <= 17; digits++) {
+		snprintf(text, sizeof text, "%.*g", digits, v);
+		if (strtod(text, NULL) == v)
+			break;
+	}
+	buf_puts(w->out, text);
 }
 
 void json_put_bool(struct json_writer *w, const char *key, bool v)

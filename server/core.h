@@ -14,12 +14,13 @@ struct core;
 
 struct core_options {
 	const char *data_dir;
-	const char *self;             /* path of this program, for the local launcher */
-	const char *const *workers;   /* launcher specs: "cpu", "cuda:0", or a whole command ending in "worker --device ..." */
+	const char *self; /* path of this program, for the local launcher */
+	const char *const
+	    *workers; /* launcher specs: "cpu", "cuda:0", or a whole command ending in "worker --device ..." */
 	size_t n_workers;
 	struct registry registry;
-	int64_t hang_ms;              /* a busy worker whose count of tokens stands still so long is killed; 0: 120 s */
-	int64_t cancel_ms;            /* as is one that has not stopped so long after a cancel; 0: 10 s */
+	int64_t hang_ms;   /* a busy worker whose count of tokens stands still so long is killed; 0: 120 s */
+	int64_t cancel_ms; /* as is one that has not stopped so long after a cancel; 0: 10 s */
 	/* Called on the core thread when a job changed (state, progress, plan, deletion): wakes ?wait and event streams. */
 	void (*on_change)(void *arg, int64_t job);
 	void *arg;
@@ -32,27 +33,27 @@ err_code core_open(const struct core_options *o, struct core **out, struct err *
 /* Runs on the calling thread until SIGINT, SIGTERM or core_stop; then drains: workers are told to stop, the queue of requests is
  * answered with ERR_CANCELLED, the store is checkpointed. */
 err_code core_run(struct core *c, struct err *e);
-void core_stop(struct core *c); /* from any thread */
+void core_stop(struct core *c);     /* from any thread */
 bool core_stopping(struct core *c); /* asked to stop; from any thread */
 void core_free(struct core *c);
 
 enum request_kind {
-	REQUEST_CREATE,   /* in: create.      out: job */
-	REQUEST_CANCEL,   /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
-	REQUEST_RESTART,  /* in: job          a final or waiting job: units dropped, queued again */
-	REQUEST_DELETE,   /* in: job          ERR_CONFLICT unless final */
-	REQUEST_DESCRIBE  /* in: model        out: text (description JSON), by a short-lived worker, cached in the store */
+	REQUEST_CREATE,  /* in: create.      out: job */
+	REQUEST_CANCEL,  /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
+	REQUEST_RESTART, /* in: job          a final or waiting job: units dropped, queued again */
+	REQUEST_DELETE,  /* in: job          ERR_CONFLICT unless final */
+	REQUEST_DESCRIBE /* in: model        out: text (description JSON), by a short-lived worker, cached in the store */
 };
 
 struct request {
 	enum request_kind kind;
 	int64_t job;
-	struct job_new create;        /* strings borrowed until done */
-	const char *model;            /* borrowed until done */
+	struct job_new create; /* strings borrowed until done */
+	const char *model;     /* borrowed until done */
 	/* out */
 	struct err err;
-	bool existed;                 /* CREATE: answered by an idempotency key */
-	char *text;                   /* DESCRIBE: owned by the requester */
+	bool existed; /* CREATE: answered by an idempotency key */
+	char *text;   /* DESCRIBE: owned by the requester */
 	void (*done)(struct request *r);
 	void *arg;
 	struct request *next;

@@ -52,6 +52,9 @@ static void close_fd(int *fd)
 }
 
 /* In the child, after fork: async-signal-safe calls only. */
+/* A worker on the server's own processors gives way to it: answers first, then the evaluation. */
+#define WORKER_NICE 5
+
 static _Noreturn void become_worker(const struct launch *l, int in, int out, int err, pid_t parent)
 {
 	static const char message[] = "cannot be executed\n";
@@ -67,6 +70,7 @@ static _Noreturn void become_worker(const struct launch *l, int in, int out, int
 		_exit(127); /* it died before prctl */
 	if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
 		_exit(127);
+	(void)!nice(WORKER_NICE);
 	close_range(3, ~0U, 0); /* ours are close-on-exec; a library's may not be */
 	execve(l->argv[0], l->argv, l->envp);
 	if (write(2, message, sizeof message - 1) < 0)

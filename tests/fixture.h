@@ -7,18 +7,18 @@
 #include "engine/err.h"
 
 /* Fails the test with the error's own message. */
-#define ck_ok(call, e)                                                                                   \
-	do {                                                                                             \
-		err_code rc_ = (call);                                                                   \
-		ck_assert_msg(rc_ == ERR_OK, #call ": %s: %s", err_name(rc_), (e)->msg);                 \
+#define ck_ok(call, e)                                                                                                 \
+	do {                                                                                                           \
+		err_code rc_ = (call);                                                                                 \
+		ck_assert_msg(rc_ == ERR_OK, #call ": %s: %s", err_name(rc_), (e)->msg);                               \
 	} while (0)
 
 /* Expects this code and that the message holds `words`. */
-#define ck_err(call, want, words, e)                                                                     \
-	do {                                                                                             \
-		err_code rc_ = (call);                                                                   \
-		ck_assert_msg(rc_ == (want), #call " gave %s, not %s", err_name(rc_), err_name(want));   \
-		ck_assert_msg(strstr((e)->msg, (words)) != NULL, "'%s' not in: %s", (words), (e)->msg);  \
+#define ck_err(call, want, words, e)                                                                                   \
+	do {                                                                                                           \
+		err_code rc_ = (call);                                                                                 \
+		ck_assert_msg(rc_ == (want), #call " gave %s, not %s", err_name(rc_), err_name(want));                 \
+		ck_assert_msg(strstr((e)->msg, (words)) != NULL, "'%s' not in: %s", (words), (e)->msg);                \
 	} while (0)
 
 /* A path below the optional folder of shared models and data (FATHOM_SHARED, else ../shared beside the checkout);
