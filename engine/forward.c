@@ -14,10 +14,10 @@
 
 /* A batch laid out. All owned. */
 struct layout {
-	struct pass_segment *segments; /* [n_segments] */
-	uint32_t *tokens, *pos;        /* [n_rows] */
+	struct pass_segment *segments;                 /* [n_segments] */
+	uint32_t *tokens, *pos;                        /* [n_rows] */
 	uint32_t *pred_row, *pred_target, *pred_token; /* [n_pred]; pred_token: the target's index in the batch */
-	struct token_score *scores;    /* [n_pred] */
+	struct token_score *scores;                    /* [n_pred] */
 	uint32_t n_rows, n_pred;
 };
 
@@ -41,21 +41,18 @@ static err_code check_segment(const struct batch *b, uint32_t i, uint32_t start,
 	if (!s->len)
 		return err_set(e, ERR_INPUT, "batch: segment %u is empty", i);
 	if (s->start != start)
-		return err_set(e, ERR_INPUT, "batch: segment %u starts at token %u, not %u", i, s->start,
-		               start);
+		return err_set(e, ERR_INPUT, "batch: segment %u starts at token %u, not %u", i, s->start, start);
 	if (s->len > b->n_tokens - start)
 		return err_set(e, ERR_INPUT, "batch: segment %u ends beyond token %u", i, b->n_tokens);
 	if (s->parent < -1 || s->parent >= (int64_t)i)
 		return err_set(e, ERR_INPUT, "batch: segment %u has parent %d", i, s->parent);
 	if (s->parent < 0 && b->score[start])
 		return err_set(e, ERR_INPUT,
-		               "batch: the first token of segment %u is scored, but nothing stands before it",
-		               i);
+		               "batch: the first token of segment %u is scored, but nothing stands before it", i);
 	return ERR_OK;
 }
 
-static err_code check_tokens(const struct batch *b, uint32_t i, uint32_t n_vocab, uint32_t start_pos,
-                             struct err *e)
+static err_code check_tokens(const struct batch *b, uint32_t i, uint32_t n_vocab, uint32_t start_pos, struct err *e)
 {
 	const struct segment *s = &b->segments[i];
 
@@ -216,8 +213,8 @@ static err_code run_layer(const struct backend_ops *ops, struct backend *b, uint
 	return ERR_OK;
 }
 
-static err_code run_pass(const struct backend_ops *ops, struct backend *b, const struct layout *l,
-                         uint32_t n_layer, struct progress *p, struct err *e)
+static err_code run_pass(const struct backend_ops *ops, struct backend *b, const struct layout *l, uint32_t n_layer,
+                         struct progress *p, struct err *e)
 {
 	uint32_t chunk = ops->chunk_rows(b);
 	err_code rc;
@@ -240,12 +237,11 @@ static err_code run_pass(const struct backend_ops *ops, struct backend *b, const
 }
 
 err_code forward_run(const struct backend_ops *ops, struct backend *b, const struct model_config *config,
-                     const struct batch *batch, struct forward_control *control, struct token_score *out,
-                     struct err *e)
+                     const struct batch *batch, struct forward_control *control, struct token_score *out, struct err *e)
 {
 	struct layout l = {0};
-	struct progress p = {.control = control, .base = atomic_load(&control->done_tokens),
-	                     .n_tokens = batch->n_tokens};
+	struct progress p = {
+	    .control = control, .base = atomic_load(&control->done_tokens), .n_tokens = batch->n_tokens};
 	struct pass pass;
 	struct err ignored;
 	err_code rc;
@@ -253,8 +249,8 @@ err_code forward_run(const struct backend_ops *ops, struct backend *b, const str
 	if ((rc = layout_init(&l, batch, config->n_vocab, e)) || (rc = check_stop(&p, e)))
 		goto out;
 	if (l.n_pred) {
-		pass = (struct pass){l.tokens, l.pos, l.n_rows, l.segments, batch->n_segments,
-		                     l.pred_row, l.pred_target, l.n_pred};
+		pass = (struct pass){l.tokens,          l.pos,      l.n_rows,      l.segments,
+		                     batch->n_segments, l.pred_row, l.pred_target, l.n_pred};
 		p.n_steps = (uint64_t)l.n_rows * config->n_layer + l.n_pred;
 		if ((rc = ops->begin(b, &pass, e)))
 			goto out;

@@ -60,8 +60,7 @@ static void *work(void *arg)
 	if (p->init)
 		p->init();
 	while (wait_for_round(p, &seen)) {
-		while ((task = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) <
-		       p->n_tasks)
+		while ((task = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n_tasks)
 			p->fn(p->arg, task, w->index);
 		pthread_mutex_lock(&p->lock);
 		if (--p->n_busy == 0)

@@ -15,8 +15,7 @@ struct session {
 	struct forward_control control;
 };
 
-err_code session_open(const struct model *m, const struct session_options *o, struct session **out,
-                      struct err *e)
+err_code session_open(const struct model *m, const struct session_options *o, struct session **out, struct err *e)
 {
 	const struct backend_ops *ops;
 	enum dtype dtype;

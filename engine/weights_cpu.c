@@ -7,7 +7,8 @@
 
 #include "engine/buf.h"
 
-#define MAX_PARTS 3
+#define MAX_PARTS  3
+#define DROP_EVERY ((uint64_t)1 << 20) /* elements */
 
 struct job {
 	struct kern_matmul **out;
@@ -20,15 +21,30 @@ struct loader {
 	struct job *jobs; /* [n_jobs] owned */
 	uint32_t n_jobs;
 	enum kern_type type;
+	const struct model *model;
+	float **rows; /* [n_threads] owned, and each: a job's matrix in f32 */
 	pthread_mutex_t lock;
-	struct err err; /* the first failure; code ERR_OK while there is none */
+	uint64_t mapped; /* under lock: elements read since pages were dropped */
+	struct err err;  /* the first failure; code ERR_OK while there is none */
 };
 
-static void fail(struct loader *l, err_code code, const char *what)
+static void fail(struct loader *l, int status, const struct job *j)
 {
 	pthread_mutex_lock(&l->lock);
 	if (!l->err.code)
-		err_set(&l->err, code, "packing weights: %s", what);
+		err_set(&l->err, ERR_DEVICE, "packing a matrix of %u by %u: %s", j->n, j->k, kern_status(status));
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* The map's pages are copies of what is packed already: dropped every so often, they do not double the peak. */
+static void drop_pages(struct loader *l, uint64_t n_read)
+{
+	pthread_mutex_lock(&l->lock);
+	l->mapped += n_read;
+	if (l->mapped > DROP_EVERY) {
+		l->mapped = 0;
+		model_drop_pages(l->model);
+	}
 	pthread_mutex_unlock(&l->lock);
 }
 
@@ -36,16 +52,10 @@ static void run_job(void *arg, uint32_t task, uint32_t thread)
 {
 	struct loader *l = arg;
 	const struct job *j = &l->jobs[task];
-	struct err ignored;
-	float *w = mem_alloc((size_t)j->n * j->k, sizeof *w, &ignored), *to = w;
+	float *to = l->rows[thread];
 	uint64_t first = (uint64_t)j->first * j->k, left = (uint64_t)j->n * j->k;
 	int rc;
 
-	(void)thread;
-	if (!w) {
-		fail(l, ERR_MEMORY, ignored.msg);
-		return;
-	}
 	for (uint32_t i = 0; i < j->n_parts && left; i++) {
 		uint64_t count = j->parts[i]->shape[0] * j->parts[i]->shape[1] - first;
 
@@ -56,10 +66,10 @@ static void run_job(void *arg, uint32_t task, uint32_t thread)
 		left -= count;
 		first = 0;
 	}
-	rc = kern_matmul_new(j->out, w, j->n, j->k, l->type);
+	rc = kern_matmul_new(j->out, l->rows[thread], j->n, j->k, l->type);
 	if (rc)
-		fail(l, ERR_DEVICE, kern_status(rc));
-	free(w);
+		fail(l, rc, j);
+	drop_pages(l, (uint64_t)j->n * j->k);
 }
 
 static void add_job(struct loader *l, struct kern_matmul **out, uint32_t n, uint32_t k, const struct tensor *a,
@@ -125,14 +135,10 @@ static err_code add_layer(struct loader *load, struct layer_cpu *l, const struct
 	uint32_t width = c->n_head * c->head_dim;
 	err_code rc;
 
-	if ((rc = copy_vector(&l->attn_norm, &m->attn_norm, e)) ||
-	    (rc = copy_vector(&l->mlp_norm, &m->mlp_norm, e)) ||
-	    (rc = copy_vectors(&l->qkv_bias, qkv_bias, 3, e)) ||
-	    (rc = copy_vector(&l->o_bias, &m->o_bias, e)) ||
-	    (rc = c->mlp_gated ? copy_vectors(&l->up_bias, up_bias, 2, e)
-	                       : copy_vector(&l->up_bias, &m->up_bias, e)) ||
-	    (rc = copy_vector(&l->down_bias, &m->down_bias, e)) ||
-	    (rc = copy_delta(l, &m->pope_delta, e)))
+	if ((rc = copy_vector(&l->attn_norm, &m->attn_norm, e)) || (rc = copy_vector(&l->mlp_norm, &m->mlp_norm, e)) ||
+	    (rc = copy_vectors(&l->qkv_bias, qkv_bias, 3, e)) || (rc = copy_vector(&l->o_bias, &m->o_bias, e)) ||
+	    (rc = c->mlp_gated ? copy_vectors(&l->up_bias, up_bias, 2, e) : copy_vector(&l->up_bias, &m->up_bias, e)) ||
+	    (rc = copy_vector(&l->down_bias, &m->down_bias, e)) || (rc = copy_delta(l, &m->pope_delta, e)))
 		return rc;
 	add_job(load, &l->qkv, width + 2 * c->n_kv_head * c->head_dim, c->dim, &m->q, &m->k, &m->v);
 	add_job(load, &l->o, c->dim, width, &m->o, NULL, NULL);
@@ -156,6 +162,31 @@ static void add_head(struct loader *l, struct weights_cpu *w, const struct model
 	}
 }
 
+/* Rows for the largest job, a buffer a thread: freed at the end, they leave nothing in the heaps of the threads. */
+static err_code alloc_rows(struct loader *l, uint32_t n_threads, struct err *e)
+{
+	size_t most = 0;
+
+	for (uint32_t i = 0; i < l->n_jobs; i++) {
+		size_t n = (size_t)l->jobs[i].n * l->jobs[i].k;
+
+		most = n > most ? n : most;
+	}
+	l->rows = mem_zalloc(n_threads, sizeof *l->rows, e);
+	for (uint32_t i = 0; l->rows && i < n_threads; i++)
+		if (!(l->rows[i] = mem_alloc(most, sizeof(float), e)))
+			return e->code;
+	return l->rows ? ERR_OK : e->code;
+}
+
+static void loader_release(struct loader *l, uint32_t n_threads)
+{
+	for (uint32_t i = 0; l->rows && i < n_threads; i++)
+		free(l->rows[i]);
+	free(l->rows);
+	free(l->jobs);
+}
+
 static void find_scratch(struct weights_cpu *w, const struct loader *l)
 {
 	for (uint32_t i = 0; i < l->n_jobs; i++) {
@@ -169,11 +200,10 @@ err_code weights_cpu_load(struct weights_cpu *w, const struct model *m, enum ker
                           struct err *e)
 {
 	const struct model_config *c = &m->config;
-	struct loader l = {.type = type, .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct loader l = {.type = type, .model = m, .lock = PTHREAD_MUTEX_INITIALIZER};
 	err_code rc;
 
-	*w = (struct weights_cpu){.n_layer = c->n_layer,
-	                          .n_head_block = (c->n_vocab + HEAD_BLOCK - 1) / HEAD_BLOCK};
+	*w = (struct weights_cpu){.n_layer = c->n_layer, .n_head_block = (c->n_vocab + HEAD_BLOCK - 1) / HEAD_BLOCK};
 	if (!(w->layers = mem_zalloc(c->n_layer, sizeof *w->layers, e)) ||
 	    !(w->head = mem_zalloc(w->n_head_block, sizeof(struct kern_matmul *), e)) ||
 	    !(l.jobs = mem_alloc(4 * (size_t)c->n_layer + w->n_head_block, sizeof *l.jobs, e))) {
@@ -186,6 +216,8 @@ err_code weights_cpu_load(struct weights_cpu *w, const struct model *m, enum ker
 		if ((rc = add_layer(&l, &w->layers[i], &m->layers[i], c, e)))
 			goto out;
 	add_head(&l, w, m);
+	if ((rc = alloc_rows(&l, pool_n_threads(pool), e)))
+		goto out;
 	pool_run(pool, run_job, &l, l.n_jobs);
 	if ((rc = l.err.code)) {
 		*e = l.err;
@@ -194,7 +226,7 @@ err_code weights_cpu_load(struct weights_cpu *w, const struct model *m, enum ker
 	find_scratch(w, &l);
 	model_drop_pages(m);
 out:
-	free(l.jobs);
+	loader_release(&l, pool_n_threads(pool));
 	if (rc)
 		weights_cpu_release(w);
 	return rc;
@@ -226,6 +258,15 @@ void weights_cpu_release(struct weights_cpu *w)
 	free(w->head);
 	free(w->norm);
 	*w = (struct weights_cpu){0};
+}
+
+size_t weights_cpu_load_bytes(const struct model_config *c, uint32_t n_threads)
+{
+	size_t head_width = (size_t)c->n_head * c->head_dim, kv_width = (size_t)c->n_kv_head * c->head_dim;
+	size_t qkv = c->dim * (head_width + 2 * kv_width), up = (c->mlp_gated ? 2 : 1) * (size_t)c->dim * c->ffn_dim;
+	size_t head = (size_t)HEAD_BLOCK * c->dim, most = qkv > up ? qkv : up;
+
+	return sizeof(float) * (n_threads * (most > head ? most : head) + DROP_EVERY);
 }
 
 size_t weights_cpu_bytes(const struct model_config *c, enum kern_type type)

@@ -15,8 +15,7 @@ static inline vf times_sigmoid(vf x, vf z)
 /* x (1 + tanh(u)) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + .044715 x^3) */
 static inline vf gelu_tanh(vf x)
 {
-	vf u2 = x * simd_fma(x * x, simd_splat(2 * 0.7978845608f * 0.044715f),
-	                     simd_splat(2 * 0.7978845608f));
+	vf u2 = x * simd_fma(x * x, simd_splat(2 * 0.7978845608f * 0.044715f), simd_splat(2 * 0.7978845608f));
 
 	return times_sigmoid(x, u2);
 }

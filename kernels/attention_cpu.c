@@ -5,7 +5,7 @@
  * not depend on the tile. A masked key adds exactly 0, so blocks and panels may be skipped or not. */
 #include "kernels/simd.h"
 
-#define MR     8 /* rows in registers: MR x NV accumulators, NV of keys or values, one broadcast */
+#define MR 8 /* rows in registers: MR x NV accumulators, NV of keys or values, one broadcast */
 #if SIMD_WIDTH == 16
 #define NV 2
 #else
@@ -13,9 +13,9 @@
 #define MR 4
 #define NV 2
 #endif
-#define COLS          (NV * SIMD_WIDTH) /* divides KERN_PANEL */
-#define BLOCK_PANELS  (KERN_BLOCK / KERN_PANEL)
-#define ROW_GROUP     8 /* rows are padded to this */
+#define COLS         (NV * SIMD_WIDTH) /* divides KERN_PANEL */
+#define BLOCK_PANELS (KERN_BLOCK / KERN_PANEL)
+#define ROW_GROUP    8 /* rows are padded to this */
 
 /* A tile's state. In scratch, in this order. */
 struct state {
@@ -49,9 +49,8 @@ static inline vf multiply_add(vf a, vf b, vf c, bool bf16)
 }
 
 /* acc += A[MR, depth] B[depth, COLS] */
-static inline __attribute__((always_inline)) void product(vf acc[MR][NV], const float *a, size_t lda,
-                                                          const float *b, size_t ldb, uint32_t depth,
-                                                          bool bf16)
+static inline __attribute__((always_inline)) void product(vf acc[MR][NV], const float *a, size_t lda, const float *b,
+                                                          size_t ldb, uint32_t depth, bool bf16)
 {
 	for (uint32_t k = 0; k < depth; k++, b += ldb) {
 		vf bv[NV];
@@ -71,21 +70,20 @@ static inline __attribute__((always_inline)) void product(vf acc[MR][NV], const 
 }
 
 /* S[:, columns of one panel] = Q K^T */
-static inline __attribute__((always_inline)) void scores(const struct state *t, const float *panel,
-                                                         uint32_t column, bool bf16)
+static inline __attribute__((always_inline)) void scores(const struct state *t, const float *panel, uint32_t column,
+                                                         bool bf16)
 {
 	for (uint32_t c = 0; c < KERN_PANEL; c += COLS)
 		for (uint32_t r = 0; r < t->n_rows; r += MR) {
 			vf acc[MR][NV] = {0};
 
-			product(acc, t->q + (size_t)r * t->q_words, t->q_words, panel + c, KERN_PANEL,
-			        t->q_words, bf16);
+			product(acc, t->q + (size_t)r * t->q_words, t->q_words, panel + c, KERN_PANEL, t->q_words,
+			        bf16);
 #pragma GCC unroll 8
 			for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
 				for (int j = 0; j < NV; j++)
-					simd_store(t->s + (r + i) * KERN_BLOCK + column + c +
-					               j * SIMD_WIDTH,
+					simd_store(t->s + (r + i) * KERN_BLOCK + column + c + j * SIMD_WIDTH,
 					           acc[i][j]);
 		}
 }
@@ -98,8 +96,8 @@ static void mask(float *s, uint32_t n_visible, uint32_t n_cols)
 }
 
 /* One row of a block: scores to probabilities, maximum and sums brought up to date. */
-static inline __attribute__((always_inline)) void softmax_row(const struct state *t, uint32_t r,
-                                                              uint32_t n_cols, bool bf16)
+static inline __attribute__((always_inline)) void softmax_row(const struct state *t, uint32_t r, uint32_t n_cols,
+                                                              bool bf16)
 {
 	float *s = t->s + (size_t)r * KERN_BLOCK, *sums = t->sum + (size_t)r * SIMD_WIDTH, max, alpha;
 	vf m = simd_splat(t->max[r]), sum;
@@ -114,8 +112,7 @@ static inline __attribute__((always_inline)) void softmax_row(const struct state
 		vf p = simd_exp2(simd_load(s + c) - m);
 
 		sum += p;
-		simd_store_type(t->p, (size_t)r * KERN_BLOCK + c, p, SIMD_WIDTH,
-		                bf16 ? KERN_BF16 : KERN_F32);
+		simd_store_type(t->p, (size_t)r * KERN_BLOCK + c, p, SIMD_WIDTH, bf16 ? KERN_BF16 : KERN_F32);
 	}
 	simd_store(sums, sum);
 	t->max[r] = max;
@@ -123,9 +120,8 @@ static inline __attribute__((always_inline)) void softmax_row(const struct state
 }
 
 /* O = O alpha + P V over a block's panels */
-static inline __attribute__((always_inline)) void values(const struct state *t, const float *v,
-                                                         size_t panel_words, const uint32_t *panels,
-                                                         uint32_t n_panels, bool bf16)
+static inline __attribute__((always_inline)) void values(const struct state *t, const float *v, size_t panel_words,
+                                                         const uint32_t *panels, uint32_t n_panels, bool bf16)
 {
 	uint32_t depth = bf16 ? KERN_PANEL / 2 : KERN_PANEL;
 
@@ -138,9 +134,8 @@ static inline __attribute__((always_inline)) void values(const struct state *t, 
 			for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
 				for (int j = 0; j < NV; j++)
-					acc[i][j] = simd_load(o + (size_t)i * t->v_width +
-					                      j * SIMD_WIDTH) *
-					            t->alpha[r + i];
+					acc[i][j] =
+					    simd_load(o + (size_t)i * t->v_width + j * SIMD_WIDTH) * t->alpha[r + i];
 			for (uint32_t n = 0; n < n_panels; n++)
 				product(acc, t->p + (size_t)r * t->p_words + n * depth, t->p_words,
 				        v + panels[n] * panel_words + c, t->v_width, depth, bf16);
@@ -148,8 +143,7 @@ static inline __attribute__((always_inline)) void values(const struct state *t, 
 			for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
 				for (int j = 0; j < NV; j++)
-					simd_store(o + (size_t)i * t->v_width + j * SIMD_WIDTH,
-					           acc[i][j]);
+					simd_store(o + (size_t)i * t->v_width + j * SIMD_WIDTH, acc[i][j]);
 		}
 }
 
@@ -175,8 +169,7 @@ static void state_init(struct state *t, const struct kern_attention *a, bool bf1
 	for (uint32_t r = 0; r < t->n_rows; r++)
 		t->max[r] = -__builtin_inff();
 	for (uint32_t r = 0; r < a->n_rows; r++)
-		memcpy(t->q + (size_t)r * t->q_words, (const char *)a->q + r * a->q_stride * size,
-		       a->d_qk * size);
+		memcpy(t->q + (size_t)r * t->q_words, (const char *)a->q + r * a->q_stride * size, a->d_qk * size);
 }
 
 /* out = O / sum; the first row whose sum is not a positive number */
@@ -191,8 +184,7 @@ static uint32_t finish(const struct state *t, const struct kern_attention *a, bo
 			return r;
 		for (uint32_t i = 0; i < a->d_v; i += SIMD_WIDTH)
 			simd_store_type(a->out, r * a->out_stride + i, simd_load(o + i) * inv,
-			                a->d_v - i < SIMD_WIDTH ? a->d_v - i : SIMD_WIDTH,
-			                bf16 ? KERN_BF16 : KERN_F32);
+			                a->d_v - i < SIMD_WIDTH ? a->d_v - i : SIMD_WIDTH, bf16 ? KERN_BF16 : KERN_F32);
 	}
 	return a->n_rows;
 }
@@ -210,14 +202,12 @@ static inline __attribute__((always_inline)) uint32_t attend(const struct kern_a
 		uint32_t key0 = p * KERN_PANEL, n_cols = n * KERN_PANEL;
 
 		for (uint32_t i = 0; i < n; i++)
-			scores(&t, (const float *)a->k + a->panels[p + i] * k_words, i * KERN_PANEL,
-			       bf16);
+			scores(&t, (const float *)a->k + a->panels[p + i] * k_words, i * KERN_PANEL, bf16);
 		for (uint32_t r = 0; r < t.n_rows; r++) {
 			uint32_t pos = a->pos0 + r < last ? a->pos0 + r : last;
 
 			if (pos < key0 + n_cols)
-				mask(t.s + (size_t)r * KERN_BLOCK, pos < key0 ? 0 : pos + 1 - key0,
-				     n_cols);
+				mask(t.s + (size_t)r * KERN_BLOCK, pos < key0 ? 0 : pos + 1 - key0, n_cols);
 			softmax_row(&t, r, n_cols, bf16);
 		}
 		values(&t, a->v, v_words, a->panels + p, n, bf16);

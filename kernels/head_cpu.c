@@ -42,8 +42,8 @@ static uint32_t find(const float *x, uint32_t n, float value)
 	return 0;
 }
 
-void KERN(head)(struct kern_head_row *rows, const float *logits, size_t stride, uint32_t n_rows,
-                uint32_t id0, uint32_t n_ids, bool first_block)
+void KERN(head)(struct kern_head_row *rows, const float *logits, size_t stride, uint32_t n_rows, uint32_t id0,
+                uint32_t n_ids, bool first_block)
 {
 	for (uint32_t r = 0; r < n_rows; r++, logits += stride) {
 		struct kern_head_row *row = &rows[r];

@@ -21,7 +21,7 @@
 #define KERN_PANEL        32  /* keys of a panel: the unit in which keys and values are stored */
 #define KERN_BLOCK        256 /* keys of a softmax block: any power of two; 128 costs 3 % more */
 #define KERN_MAX_HEAD_DIM 256
-#define KERN_ALIGN        64  /* bytes; what buffers should be aligned to */
+#define KERN_ALIGN        64 /* bytes; what buffers should be aligned to */
 
 enum kern_type { KERN_F32, KERN_BF16 };
 enum kern_act { KERN_GELU_TANH, KERN_GELU, KERN_SILU, KERN_RELU };
@@ -46,11 +46,11 @@ size_t kern_matmul_scratch_bytes(const struct kern_matmul *m);
 int kern_matmul_cpu(float *out /* [KERN_TILE, n] f32 */, const void *in /* [KERN_TILE, k] type */,
                     const struct kern_matmul *m, void *scratch /* aligned */);
 
-void kern_thread_init(void);          /* once in each thread: oneDNN shall not start threads of its own */
-const char *kern_status(int status);  /* "out of memory", ... */
-const char *kern_library(void);       /* "oneDNN 2.6.3" */
-const char *kern_isa(void);           /* what oneDNN uses, after ONEDNN_MAX_CPU_ISA: "avx512_core_bf16" */
-bool kern_has_bf16(void);             /* products of bf16 are faster than those of f32 */
+void kern_thread_init(void);         /* once in each thread: oneDNN shall not start threads of its own */
+const char *kern_status(int status); /* "out of memory", ... */
+const char *kern_library(void);      /* "oneDNN 2.6.3" */
+const char *kern_isa(void);          /* what oneDNN uses, after ONEDNN_MAX_CPU_ISA: "avx512_core_bf16" */
+bool kern_has_bf16(void);            /* products of bf16 are faster than those of f32 */
 
 /* -- arguments of the vector kernels ------------------------------------------------------------- */
 
@@ -58,14 +58,14 @@ bool kern_has_bf16(void);             /* products of bf16 are faster than those 
  * RoPE (d_qk = head_dim): pairs (i, i + head_dim/2) turned by pos * freq[i].
  * PoPE (d_qk = 2 head_dim): softplus(x_c) as magnitude; cos in channels [0, head_dim), sin in the rest. */
 struct kern_qkv_post {
-	void *q;                  /* out [n_rows, n_head, d_qk] type, times q_scale */
-	void *k, *v;              /* out: panels, see kern_panel_words */
-	size_t k_head_words, v_head_words; /* 32-bit words from one kv head's panels to the next's */
-	const float *qkv;         /* [n_rows, (n_head + 2 n_kv_head) head_dim] f32 */
-	const float *bias;        /* [(n_head + 2 n_kv_head) head_dim] f32, or NULL */
-	const uint32_t *pos;      /* [n_rows] */
-	const uint32_t *panel;    /* [n_rows] the panel of row r; its column is pos % KERN_PANEL */
-	const uint64_t *freq;     /* [head_dim/2] rope or [head_dim] pope: turns per position * 2^64 */
+	void *q;                            /* out [n_rows, n_head, d_qk] type, times q_scale */
+	void *k, *v;                        /* out: panels, see kern_panel_words */
+	size_t k_head_words, v_head_words;  /* 32-bit words from one kv head's panels to the next's */
+	const float *qkv;                   /* [n_rows, (n_head + 2 n_kv_head) head_dim] f32 */
+	const float *bias;                  /* [(n_head + 2 n_kv_head) head_dim] f32, or NULL */
+	const uint32_t *pos;                /* [n_rows] */
+	const uint32_t *panel;              /* [n_rows] the panel of row r; its column is pos % KERN_PANEL */
+	const uint64_t *freq;               /* [head_dim/2] rope or [head_dim] pope: turns per position * 2^64 */
 	const float *cos_delta, *sin_delta; /* pope: [n_kv_head, head_dim] f32 */
 	float amplitude, q_scale;
 	uint32_t n_rows, n_head, n_kv_head, head_dim;
@@ -76,18 +76,18 @@ struct kern_qkv_post {
 /* Attention of up to KERN_TILE consecutive rows of one chain, one head. Row r stands at position pos0 + r and sees the
  * keys 0..pos0 + r. Scores are q k^T: scale and log2(e) are in q already (the exponential is 2^x). */
 struct kern_attention {
-	void *out;                /* [n_rows, out_stride] type: d_v elements of each row */
-	const void *q;            /* [n_rows, q_stride] type: d_qk elements of each row */
-	const void *k, *v;        /* the kv head's panels */
-	const uint32_t *panels;   /* [(pos0 + n_rows - 1) / KERN_PANEL + 1] the chain's panels */
+	void *out;                   /* [n_rows, out_stride] type: d_v elements of each row */
+	const void *q;               /* [n_rows, q_stride] type: d_qk elements of each row */
+	const void *k, *v;           /* the kv head's panels */
+	const uint32_t *panels;      /* [(pos0 + n_rows - 1) / KERN_PANEL + 1] the chain's panels */
 	size_t out_stride, q_stride; /* elements */
 	uint32_t n_rows, pos0, d_qk, d_v;
-	void *scratch;            /* kern_attention_scratch_bytes, aligned */
+	void *scratch; /* kern_attention_scratch_bytes, aligned */
 };
 
 /* Online log-sum-exp over blocks of the vocabulary, in order. */
 struct kern_head_row {
-	float max, sum;           /* sum of exp(logit - max) */
+	float max, sum; /* sum of exp(logit - max) */
 	float target_logit;
 	uint32_t argmax, target;
 };
@@ -123,9 +123,8 @@ struct kern_cpu {
 	uint32_t (*attention_bf16)(const struct kern_attention *a); /* NULL where there is no bf16 */
 	/* gated: in [n_rows, 2 ffn_dim] = (gate, up), out = act(gate + b) * (up + b); else in [n_rows, ffn_dim],
 	 * out = act(in + b). bias: [2 ffn_dim] or [ffn_dim] f32, or NULL. */
-	void (*activation)(void *out /* [n_rows, ffn_dim] type */, const float *in /* f32 */,
-	                   const float *bias, uint32_t n_rows, uint32_t ffn_dim, enum kern_act act,
-	                   bool gated, enum kern_type type);
+	void (*activation)(void *out /* [n_rows, ffn_dim] type */, const float *in /* f32 */, const float *bias,
+	                   uint32_t n_rows, uint32_t ffn_dim, enum kern_act act, bool gated, enum kern_type type);
 	/* x += y + bias */
 	uint32_t (*residual)(float *x /* [n_rows, dim] f32 */, const float *y /* [n_rows, dim] f32 */,
 	                     const float *bias /* [dim] f32 or NULL */, uint32_t n_rows, uint32_t dim);

@@ -27,8 +27,8 @@ static void shared_init(void)
 	shared.status = dnnl_engine_create(&shared.engine, dnnl_cpu, 0);
 }
 
-static dnnl_status_t desc_init(dnnl_memory_desc_t *d, dnnl_dim_t rows, dnnl_dim_t cols,
-                               dnnl_data_type_t type, dnnl_format_tag_t tag)
+static dnnl_status_t desc_init(dnnl_memory_desc_t *d, dnnl_dim_t rows, dnnl_dim_t cols, dnnl_data_type_t type,
+                               dnnl_format_tag_t tag)
 {
 	dnnl_dims_t dims = {rows, cols};
 
@@ -46,8 +46,7 @@ static dnnl_status_t primitive_create(struct kern_matmul *m, uint32_t n, uint32_
 
 	if ((rc = desc_init(&m->in, KERN_TILE, k, type, dnnl_ab)) ||
 	    (rc = desc_init(&m->out, KERN_TILE, n, dnnl_f32, dnnl_ab)) ||
-	    (rc = desc_init(&any, k, n, type, dnnl_format_tag_any)) ||
-	    (rc = dnnl_primitive_attr_create(&attr)) ||
+	    (rc = desc_init(&any, k, n, type, dnnl_format_tag_any)) || (rc = dnnl_primitive_attr_create(&attr)) ||
 	    (rc = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)) ||
 	    (rc = dnnl_matmul_desc_init(&desc, &m->in, &any, NULL, &m->out)) ||
 	    (rc = dnnl_primitive_desc_create(&pd, &desc, attr, shared.engine, NULL)))
@@ -97,8 +96,7 @@ static dnnl_status_t weights_pack(struct kern_matmul *m, const float *w, uint32_
 	if ((rc = desc_init(&plain, k, n, dnnl_f32, dnnl_ba)) ||
 	    (rc = dnnl_memory_create(&from, &plain, shared.engine, src.out)) ||
 	    (rc = dnnl_memory_create(&to, &m->weights, shared.engine, m->packed)) ||
-	    (rc = dnnl_reorder_primitive_desc_create(&pd, &plain, shared.engine, &m->weights,
-	                                             shared.engine, NULL)) ||
+	    (rc = dnnl_reorder_primitive_desc_create(&pd, &plain, shared.engine, &m->weights, shared.engine, NULL)) ||
 	    (rc = dnnl_primitive_create(&reorder, pd)))
 		goto out;
 	rc = execute(reorder, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, 2);

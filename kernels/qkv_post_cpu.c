@@ -34,7 +34,8 @@ static void rope(float *out, const float *x, const struct turn *t, uint32_t d)
 	uint32_t h = d / 2;
 
 	for (uint32_t i = 0; i < h; i += SIMD_WIDTH)
-		simd_store(out + i, simd_load(x + i) * simd_load(t->cos + i) - simd_load(x + i + h) * simd_load(t->sin + i));
+		simd_store(out + i,
+		           simd_load(x + i) * simd_load(t->cos + i) - simd_load(x + i + h) * simd_load(t->sin + i));
 	for (uint32_t i = 0; i < h; i += SIMD_WIDTH)
 		simd_store(out + i + h,
 		           simd_load(x + i + h) * simd_load(t->cos + i) + simd_load(x + i) * simd_load(t->sin + i));
@@ -85,7 +86,8 @@ static bool within(const float *x, uint32_t n, float limit)
 static void convert(void *out, const float *x, uint32_t n, float scale, enum kern_type type)
 {
 	for (uint32_t i = 0; i < n; i += SIMD_WIDTH)
-		simd_store_type(out, i, simd_load_n(x + i, n - i) * scale, n - i < SIMD_WIDTH ? n - i : SIMD_WIDTH, type);
+		simd_store_type(out, i, simd_load_n(x + i, n - i) * scale, n - i < SIMD_WIDTH ? n - i : SIMD_WIDTH,
+		                type);
 }
 
 /* x as the column of a K panel, [d, 32] f32 or [d/2, 32] pairs: in either type a column of words */
@@ -134,8 +136,7 @@ static bool post_row(const struct kern_qkv_post *a, uint32_t r)
 
 		read_head(x, in, bias, d);
 		if (a->pope)
-			pope(y, x, &t, key ? a->cos_delta + kv * d : NULL,
-			     key ? a->sin_delta + kv * d : NULL, d);
+			pope(y, x, &t, key ? a->cos_delta + kv * d : NULL, key ? a->sin_delta + kv * d : NULL, d);
 		else
 			rope(y, x, &t, d);
 		ok &= within(y, d_qk, QK_LIMIT);

@@ -30,11 +30,9 @@ uint32_t KERN(rmsnorm)(void *out, const float *x, const float *w, uint32_t n_row
 			return r;
 		inv = simd_splat(1.0f / __builtin_sqrtf(ms + eps));
 		for (; i + SIMD_WIDTH <= dim; i += SIMD_WIDTH)
-			simd_store_type(out, at + i, simd_load(x + i) * inv * simd_load(w + i),
-			                SIMD_WIDTH, type);
+			simd_store_type(out, at + i, simd_load(x + i) * inv * simd_load(w + i), SIMD_WIDTH, type);
 		if (i < dim)
-			simd_store_type(out, at + i,
-			                simd_load_n(x + i, dim - i) * inv * simd_load_n(w + i, dim - i),
+			simd_store_type(out, at + i, simd_load_n(x + i, dim - i) * inv * simd_load_n(w + i, dim - i),
 			                dim - i, type);
 	}
 	return n_rows;

@@ -247,8 +247,8 @@ uint32_t KERN(attention_bf16)(const struct kern_attention *a);
 void KERN(activation)(void *out, const float *in, const float *bias, uint32_t n_rows, uint32_t ffn_dim,
                       enum kern_act act, bool gated, enum kern_type type);
 uint32_t KERN(residual)(float *x, const float *y, const float *bias, uint32_t n_rows, uint32_t dim);
-void KERN(head)(struct kern_head_row *rows, const float *logits, size_t stride, uint32_t n_rows,
-                uint32_t id0, uint32_t n_ids, bool first_block);
+void KERN(head)(struct kern_head_row *rows, const float *logits, size_t stride, uint32_t n_rows, uint32_t id0,
+                uint32_t n_ids, bool first_block);
 bool KERN(head_finish)(const struct kern_head_row *row, float *logprob, float *argmax_logprob);
 void KERN(to_bf16)(uint16_t *out, const float *in, size_t n);
 
@@ -258,12 +258,12 @@ void KERN(to_bf16)(uint16_t *out, const float *in, size_t n);
 #define SIMD_ATTENTION_BF16 NULL
 #endif
 
-#define SIMD_TABLE(name)                                                                          \
-	{                                                                                         \
-		.isa = name, .rmsnorm = KERN(rmsnorm), .qkv_post = KERN(qkv_post),                \
-		.attention_f32 = KERN(attention_f32), .attention_bf16 = SIMD_ATTENTION_BF16,      \
-		.activation = KERN(activation), .residual = KERN(residual), .head = KERN(head),   \
-		.head_finish = KERN(head_finish), .to_bf16 = KERN(to_bf16),                                                         \
+#define SIMD_TABLE(name)                                                                                               \
+	{                                                                                                              \
+		.isa = name, .rmsnorm = KERN(rmsnorm), .qkv_post = KERN(qkv_post),                                     \
+		.attention_f32 = KERN(attention_f32), .attention_bf16 = SIMD_ATTENTION_BF16,                           \
+		.activation = KERN(activation), .residual = KERN(residual), .head = KERN(head),                        \
+		.head_finish = KERN(head_finish), .to_bf16 = KERN(to_bf16),                                            \
 	}
 
 #endif

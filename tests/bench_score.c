@@ -210,7 +210,8 @@ static void report(const struct options *o, const struct model *m, const struct 
 		nll -= w->marks[i] ? w->out[i].logprob : 0;
 	printf("{\"model\":\"%s\",\"dtype\":\"%s\",\"length\":%u,\"sequences\":%u,\"threads\":%u,\"isa\":\"%s\","
 	       "\"tokens_per_s\":%.1f,\"best_tokens_per_s\":%.1f,\"model_gflops\":%.1f,\"onednn_gflops\":%.1f,"
-	       "\"of_onednn\":%.3f,\"of_onednn_cpu_time\":%.3f,\"cpu_s\":%.4f,\"nll_mean\":%.6f,\"open_s\":%.3f,\"load_s\":%.3f,\"peak_rss_mb\":%.1f,"
+	       "\"of_onednn\":%.3f,\"of_onednn_cpu_time\":%.3f,\"cpu_s\":%.4f,\"nll_mean\":%.6f,\"open_s\":%.3f,\"load_"
+	       "s\":%.3f,\"peak_rss_mb\":%.1f,"
 	       "\"estimate_mb\":%.1f}\n",
 	       m->name, o->dtype, o->length, n_seq, o->threads, kern_isa(), o->length * n_seq / s,
 	       o->length * n_seq / t->seconds[0], rate * 1e-9, g * 1e-9, rate / g,

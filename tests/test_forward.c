@@ -106,15 +106,17 @@ static double *attend(const struct model_config *c, const struct layer_weights *
 			double max = -INFINITY, sum = 0;
 
 			for (uint32_t s = 0; s <= t; s++) {
-				p[s] = c->attention_scale * score(c, q + (t * c->n_head + head) * d,
-				                                  k + (s * c->n_kv_head + kv) * d, delta + kv * d, t, s);
+				p[s] =
+				    c->attention_scale * score(c, q + (t * c->n_head + head) * d,
+				                               k + (s * c->n_kv_head + kv) * d, delta + kv * d, t, s);
 				max = fmax(max, p[s]);
 			}
 			for (uint32_t s = 0; s <= t; s++)
 				sum += p[s] = exp(p[s] - max);
 			for (uint32_t s = 0; s <= t; s++)
 				for (uint32_t i = 0; i < d; i++)
-					out[(t * c->n_head + head) * d + i] += p[s] / sum * v[(s * c->n_kv_head + kv) * d + i];
+					out[(t * c->n_head + head) * d + i] +=
+					    p[s] / sum * v[(s * c->n_kv_head + kv) * d + i];
 		}
 	o = linear(out, &l->o, &l->o_bias, n);
 	free(q);
@@ -279,7 +281,8 @@ static void check_model(const struct fixture_model *f, const uint32_t *lengths, 
 	if (info.bf16) {
 		s = open_session(m, "bf16");
 		for (size_t i = 0; i < n_lengths; i++)
-			check_sequence(m, s, lengths[i], .25); /* logits of +-6 through 8 mantissa bits and two layers */
+			check_sequence(m, s, lengths[i],
+			               .25); /* logits of +-6 through 8 mantissa bits and two layers */
 		session_close(s);
 	} else {
 		fixture_skip("forward in bf16", "no AVX512_BF16 here");
@@ -597,6 +600,58 @@ START_TEST(bf16_is_refused_where_the_processor_lacks_it)
 }
 END_TEST
 
+/* -- memory ---------------------------------------------------------------------------------------- */
+
+/* A line of /proc/self/status, in bytes. */
+static size_t status_bytes(const char *key)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	size_t kib = 0;
+
+	ck_assert_ptr_nonnull(f);
+	while (fgets(line, sizeof line, f))
+		if (!strncmp(line, key, strlen(key)))
+			kib = strtoul(line + strlen(key), NULL, 10);
+	fclose(f);
+	return kib * 1024;
+}
+
+static void check_memory(const struct fixture_model *f, const char *dtype, uint32_t n)
+{
+	struct session_options o = {.device = "cpu", .dtype = dtype, .n_threads = 2};
+	struct model *m = open_model(f);
+	uint32_t *tokens = some_tokens(n, m->config.n_vocab, 3);
+	size_t before = status_bytes("VmRSS:"), estimate = session_memory(m, &o, n), used;
+	struct session *s = open_session(m, dtype);
+	struct token_score *out = score_all(s, tokens, n);
+
+	used = status_bytes("VmHWM:") - before - n * (sizeof *out + 1); /* score_all's own */
+	ck_assert_msg(estimate >= used && estimate <= used + used / 4, "%s, %u tokens: estimated %zu, used %zu bytes",
+	              dtype, n, estimate, used);
+	session_close(s);
+	free(out);
+	free(tokens);
+	model_free(m);
+}
+
+/* Each in a process of its own: the high-water mark starts at what the parent had. */
+START_TEST(memory_is_estimated_closely_from_above)
+{
+	struct fixture_model f = FIXTURE_MODEL_DEFAULT;
+
+	f.position = _i & 1 ? "pope" : "rope";
+	f.n_layer = 3;
+	f.head_dim = 64;
+	f.n_kv_head = 4;
+	f.dim = 256;
+	f.ffn_dim = 2048;
+	f.n_vocab = 4000;
+	f.dtype = DTYPE_BF16;
+	check_memory(&f, "f32", _i & 2 ? 6000 : 1500);
+}
+END_TEST
+
 Suite *forward_suite(void);
 Suite *forward_suite(void)
 {
@@ -619,6 +674,7 @@ Suite *forward_suite(void)
 	tcase_add_test(batches, a_session_is_usable_after_a_fault);
 	tcase_add_test(batches, devices_and_dtypes_that_are_not_there_are_refused_by_name);
 	suite_add_tcase(s, batches);
+	tcase_add_loop_test(caps, memory_is_estimated_closely_from_above, 0, 4);
 	tcase_add_test(caps, bf16_is_refused_where_the_processor_lacks_it);
 	suite_add_tcase(s, caps);
 	return s;

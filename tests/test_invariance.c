@@ -104,8 +104,12 @@ static struct session *open_session(const struct model *m, const char *dtype, ui
 
 static void subject_init(struct subject *t, const struct model *m, const char *dtype, uint32_t n)
 {
-	*t = (struct subject){.model = m, .dtype = dtype, .session = open_session(m, dtype, 2, 0), .n = n,
-	                      .doc = some_tokens(n, m->config.n_vocab, 7), .want = calloc(n, sizeof *t->want)};
+	*t = (struct subject){.model = m,
+	                      .dtype = dtype,
+	                      .session = open_session(m, dtype, 2, 0),
+	                      .n = n,
+	                      .doc = some_tokens(n, m->config.n_vocab, 7),
+	                      .want = calloc(n, sizeof *t->want)};
 	clear();
 	add(-1, t->doc, n);
 	run(t->session);

@@ -75,11 +75,11 @@ static double rounding(enum kern_type type, double x)
 	return fabs(x) * (type == KERN_BF16 ? 0x1p-8 : 0x1p-22);
 }
 
-#define ck_close(got, want, tol)                                                                              \
-	do {                                                                                                  \
-		double got_ = (got), want_ = (want), tol_ = (tol);                                            \
-		ck_assert_msg(fabs(got_ - want_) <= tol_, "%s: %s is %.9g, not %.9g (tolerance %.2g)", isa,   \
-		              #got, got_, want_, tol_);                                                       \
+#define ck_close(got, want, tol)                                                                                       \
+	do {                                                                                                           \
+		double got_ = (got), want_ = (want), tol_ = (tol);                                                     \
+		ck_assert_msg(fabs(got_ - want_) <= tol_, "%s: %s is %.9g, not %.9g (tolerance %.2g)", isa, #got,      \
+		              got_, want_, tol_);                                                                      \
 	} while (0)
 
 static const struct kern_cpu *tables[4];
@@ -200,8 +200,7 @@ static void check_activation(const struct kern_cpu *t, enum kern_act act, bool g
 
 			/* in the tail an exponent of -30 is rounded to 2e-6, and so is its power; beyond, 1 + tanh
 			 * is all cancellation in double, too */
-			ck_close(get(out, r * ffn + i, type), want,
-			         5e-6 * fabs(want) + 1e-14 + rounding(type, want));
+			ck_close(get(out, r * ffn + i, type), want, 5e-6 * fabs(want) + 1e-14 + rounding(type, want));
 		}
 	free(in);
 	free(bias);
@@ -214,7 +213,8 @@ START_TEST(activations_agree_with_double)
 		for (int act = KERN_GELU_TANH; act <= KERN_RELU; act++)
 			for (int v = 0; v < 8; v++)
 				for (size_t j = 0; j < N_WIDTHS; j++)
-					check_activation(tables[i], act, v & 1, v & 2, widths[j], v & 4 ? KERN_BF16 : KERN_F32);
+					check_activation(tables[i], act, v & 1, v & 2, widths[j],
+					                 v & 4 ? KERN_BF16 : KERN_F32);
 }
 END_TEST
 
@@ -249,7 +249,8 @@ struct post {
 static void post_init(struct post *p, bool pope, uint32_t n_head, uint32_t n_kv, uint32_t d, uint32_t pos0,
                       uint32_t n_rows, enum kern_type type)
 {
-	uint32_t width = (n_head + 2 * n_kv) * d, n_freq = pope ? d : d / 2, n_panels = (pos0 + n_rows) / KERN_PANEL + 1;
+	uint32_t width = (n_head + 2 * n_kv) * d, n_freq = pope ? d : d / 2,
+	         n_panels = (pos0 + n_rows) / KERN_PANEL + 1;
 	uint32_t *pos = calloc(n_rows, sizeof *pos), *panel = calloc(n_rows, sizeof *panel);
 	uint64_t *freq = calloc(n_freq, sizeof *freq);
 
@@ -336,8 +337,8 @@ static double post_want(const struct post *p, uint32_t r, uint32_t h, uint32_t c
 
 static double get_key(const struct post *p, uint32_t kv, uint32_t pos, uint32_t c)
 {
-	const float *panel = (const float *)p->a.k + kv * p->a.k_head_words +
-	                     pos / KERN_PANEL * kern_k_panel_words(p->d_qk, p->a.type);
+	const float *panel =
+	    (const float *)p->a.k + kv * p->a.k_head_words + pos / KERN_PANEL * kern_k_panel_words(p->d_qk, p->a.type);
 	uint32_t column = pos % KERN_PANEL;
 
 	if (p->a.type == KERN_BF16)
@@ -439,7 +440,9 @@ static void attend_init(struct attend *t, uint32_t pos0, uint32_t n_rows, uint32
 	uint32_t width = kern_v_width(d_v);
 	void *k = poison(4 * n_panels * k_words), *v = poison(4 * n_panels * v_words), *q;
 
-	*t = (struct attend){.type = type, .n_keys = n, .keys = random_floats((size_t)n * d_qk, 1),
+	*t = (struct attend){.type = type,
+	                     .n_keys = n,
+	                     .keys = random_floats((size_t)n * d_qk, 1),
 	                     .values = random_floats((size_t)n * d_v, 1),
 	                     .queries = random_floats((size_t)n_rows * d_qk, .6f),
 	                     .panels = calloc(n_panels, sizeof *t->panels)};
@@ -476,9 +479,17 @@ static void attend_init(struct attend *t, uint32_t pos0, uint32_t n_rows, uint32
 			put(v, panel * v_words * pair + (column / pair * width + c) * pair + column % pair, x, type);
 		}
 	}
-	t->a = (struct kern_attention){.out = poison((size_t)n_rows * d_v * 4), .q = q, .k = k, .v = v,
-	                               .panels = t->panels, .out_stride = d_v, .q_stride = d_qk, .n_rows = n_rows,
-	                               .pos0 = pos0, .d_qk = d_qk, .d_v = d_v,
+	t->a = (struct kern_attention){.out = poison((size_t)n_rows * d_v * 4),
+	                               .q = q,
+	                               .k = k,
+	                               .v = v,
+	                               .panels = t->panels,
+	                               .out_stride = d_v,
+	                               .q_stride = d_qk,
+	                               .n_rows = n_rows,
+	                               .pos0 = pos0,
+	                               .d_qk = d_qk,
+	                               .d_v = d_v,
 	                               .scratch = poison(kern_attention_scratch_bytes(d_qk, d_v))};
 }
 
@@ -567,7 +578,8 @@ START_TEST(attention_agrees_with_double_at_every_edge_of_a_block)
 				for (size_t s = 0; s < 6; s++) {
 					if (s > 1 && lengths[j] > 200)
 						continue;
-					check_attention(tables[i], lengths[j], KERN_TILE, shapes[s][0], shapes[s][1], type);
+					check_attention(tables[i], lengths[j], KERN_TILE, shapes[s][0], shapes[s][1],
+					                type);
 					check_attention(tables[i], lengths[j], 7, shapes[s][0], shapes[s][1], type);
 				}
 		}
@@ -582,7 +594,8 @@ START_TEST(attention_holds_when_each_block_overtakes_the_last)
 	for (int i = 0; i < n_tables; i++) {
 		attend_init(&t, 600, 40, 64, 64, KERN_F32);
 		for (uint32_t s = 0; s < t.n_keys; s++) {
-			float *k = (float *)(uintptr_t)t.a.k + t.panels[s / KERN_PANEL] * kern_k_panel_words(64, KERN_F32);
+			float *k =
+			    (float *)(uintptr_t)t.a.k + t.panels[s / KERN_PANEL] * kern_k_panel_words(64, KERN_F32);
 
 			k[s % KERN_PANEL] = t.keys[(size_t)s * 64] = (float)(s / 100) * 40;
 		}
@@ -673,7 +686,8 @@ START_TEST(head_says_when_a_logit_is_not_finite)
 				x[at] = bad[b];
 				tables[i]->head(&row, x, 40, 1, 0, 20, true);
 				tables[i]->head(&row, x + 20, 40, 1, 20, 20, false);
-				ck_assert_msg(!tables[i]->head_finish(&row, &lp, &alp), "%s: logit %u", tables[i]->isa, at);
+				ck_assert_msg(!tables[i]->head_finish(&row, &lp, &alp), "%s: logit %u", tables[i]->isa,
+				              at);
 			}
 }
 END_TEST
