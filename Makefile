@@ -84,7 +84,7 @@ build/data:
 check: ## the Check suites only; SUITE=name runs one
 	@sh tests/deps.sh build test
 	@$(MAKE) --no-print-directory $(if $(wildcard $(SHARED)/data.tar.xz),build/data) $(B)/tests/check_all $(FATHOM)
-	CK_RUN_SUITE=$(SUITE) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
+	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
 
 test: check ## everything that needs no GPU: Check suites, end to end over HTTP, the page in Chromium
 	FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e

@@ -10,13 +10,14 @@
 int main(void)
 {
 	SRunner *runner = srunner_create(NULL);
-	int failed;
+	int ran, failed;
 
 #define SUITE(name) srunner_add_suite(runner, name##_suite());
 #include "tests/suites.h"
 #undef SUITE
 	srunner_run_all(runner, CK_ENV);
+	ran = srunner_ntests_run(runner);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return failed || !ran ? EXIT_FAILURE : EXIT_SUCCESS; /* a suite's name that is misspelt runs nothing */
 }
