@@ -5,14 +5,13 @@
  * not depend on the tile. A masked key adds exactly 0, so blocks and panels may be skipped or not. */
 #include "kernels/simd.h"
 
-#define MR 8 /* rows in registers: MR x NV accumulators, NV of keys or values, one broadcast */
+/* In registers: MR x NV accumulators, NV vectors of keys or values, one broadcast. 32 registers, or 16. */
 #if SIMD_WIDTH == 16
-#define NV 2
+#define MR 8
 #else
-#undef MR
 #define MR 4
-#define NV 2
 #endif
+#define NV           2
 #define COLS         (NV * SIMD_WIDTH) /* divides KERN_PANEL */
 #define BLOCK_PANELS (KERN_BLOCK / KERN_PANEL)
 #define ROW_GROUP    8 /* rows are padded to this */
@@ -28,15 +27,6 @@ struct state {
 	float *alpha; /* [KERN_TILE] what this block does to earlier sums */
 	uint32_t n_rows, q_words, p_words, v_width;
 };
-
-#if SIMD_WIDTH == 4
-size_t kern_attention_scratch_bytes(uint32_t d_qk, uint32_t d_v)
-{
-	size_t row = KERN_BLOCK + KERN_BLOCK / 2 + d_qk + kern_v_width(d_v) + 16 + 2;
-
-	return sizeof(float) * KERN_TILE * row;
-}
-#endif
 
 static inline vf multiply_add(vf a, vf b, vf c, bool bf16)
 {

@@ -16,11 +16,14 @@
 #define SIMD_ISA   avx2
 #define SIMD_WIDTH 8
 
+/* NOLINTBEGIN(bugprone-suspicious-include): the ops once more, for this target */
 #include "kernels/activation_cpu.c"
 #include "kernels/attention_cpu.c"
 #include "kernels/head_cpu.c"
 #include "kernels/qkv_post_cpu.c"
+#include "kernels/residual_cpu.c"
 #include "kernels/rmsnorm_cpu.c"
+/* NOLINTEND(bugprone-suspicious-include) */
 
 const struct kern_cpu kern_cpu_avx2 = SIMD_TABLE("avx2");
 

@@ -18,11 +18,14 @@
 #define SIMD_WIDTH 16
 #define SIMD_BF16
 
+/* NOLINTBEGIN(bugprone-suspicious-include): the ops once more, for this target */
 #include "kernels/activation_cpu.c"
 #include "kernels/attention_cpu.c"
 #include "kernels/head_cpu.c"
 #include "kernels/qkv_post_cpu.c"
+#include "kernels/residual_cpu.c"
 #include "kernels/rmsnorm_cpu.c"
+/* NOLINTEND(bugprone-suspicious-include) */
 
 const struct kern_cpu kern_cpu_avx512_bf16 = SIMD_TABLE("avx512_bf16");
 

@@ -107,7 +107,11 @@ static inline size_t kern_v_panel_words(uint32_t d_v, enum kern_type t)
 {
 	return (size_t)KERN_PANEL * kern_v_width(d_v) * kern_type_size(t) / 4;
 }
-size_t kern_attention_scratch_bytes(uint32_t d_qk, uint32_t d_v);
+/* Scores, bf16 probabilities, q, o, a vector of sums, maximum and factor of each row, all f32 wide. */
+static inline size_t kern_attention_scratch_bytes(uint32_t d_qk, uint32_t d_v)
+{
+	return sizeof(float) * KERN_TILE * (KERN_BLOCK + KERN_BLOCK / 2 + d_qk + kern_v_width(d_v) + 16 + 2);
+}
 
 /* -- the vector kernels --------------------------------------------------------------------------- */
 
@@ -133,8 +137,6 @@ struct kern_cpu {
 	             size_t stride, uint32_t n_rows, uint32_t id0, uint32_t n_ids, bool first_block);
 	/* logarithms in double, so that a target that is the argmax has its bits; false: not finite */
 	bool (*head_finish)(const struct kern_head_row *row, float *logprob, float *argmax_logprob);
-	/* round to nearest even */
-	void (*to_bf16)(uint16_t *out /* [n] bf16 */, const float *in /* [n] f32 */, size_t n);
 };
 
 extern const struct kern_cpu kern_cpu_base, kern_cpu_avx2, kern_cpu_avx512, kern_cpu_avx512_bf16;

@@ -45,8 +45,6 @@ static void rope(float *out, const float *x, const struct turn *t, uint32_t d)
  * cos(p + d) = cos p cos d - sin p sin d: exact angles stay exact, and there is no cosine per head. */
 static void pope(float *out, const float *x, const struct turn *t, const float *cos_d, const float *sin_d, uint32_t d)
 {
-	float mu_sin[MAX_D + SIMD_WIDTH];
-
 	for (uint32_t i = 0; i < d; i += SIMD_WIDTH) {
 		vf c = simd_load(t->cos + i), s = simd_load(t->sin + i), mu = simd_softplus(simd_load(x + i));
 
@@ -56,10 +54,9 @@ static void pope(float *out, const float *x, const struct turn *t, const float *
 			c = c0 * cd - s * sd;
 			s = s * cd + c0 * sd;
 		}
-		simd_store(out + i, mu * c);
-		simd_store(mu_sin + i, mu * s);
+		simd_store_type(out, i, mu * c, d - i < SIMD_WIDTH ? d - i : SIMD_WIDTH, KERN_F32);
+		simd_store(out + d + i, mu * s);
 	}
-	memcpy(out + d, mu_sin, d * sizeof *out);
 }
 
 /* One head's channels with their bias, zeros up to the next whole vector. */

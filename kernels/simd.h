@@ -196,8 +196,8 @@ static inline void simd_sincospi(vf x, vf *s, vf *c)
 	pc = simd_fma(pc, w, simd_splat(4.058710545e+00f));
 	pc = simd_fma(pc, w, simd_splat(-4.934802197e+00f));
 	pc = simd_fma(pc, w, simd_splat(1.0f));
-	*s = (vf)((vi)simd_select(swap, pc, ps) ^ ((n & 2) << 30));
-	*c = (vf)((vi)simd_select(swap, ps, pc) ^ (((n + 1) & 2) << 30));
+	*s = (vf)((vi)simd_select(swap, pc, ps) ^ (((n & 2) > 0) & INT32_MIN));
+	*c = (vf)((vi)simd_select(swap, ps, pc) ^ ((((n + 1) & 2) > 0) & INT32_MIN));
 }
 
 /* To bf16, round to nearest even; the caller has no NaN. */
@@ -250,7 +250,6 @@ uint32_t KERN(residual)(float *x, const float *y, const float *bias, uint32_t n_
 void KERN(head)(struct kern_head_row *rows, const float *logits, size_t stride, uint32_t n_rows, uint32_t id0,
                 uint32_t n_ids, bool first_block);
 bool KERN(head_finish)(const struct kern_head_row *row, float *logprob, float *argmax_logprob);
-void KERN(to_bf16)(uint16_t *out, const float *in, size_t n);
 
 #ifdef SIMD_BF16
 #define SIMD_ATTENTION_BF16 KERN(attention_bf16)
@@ -263,7 +262,7 @@ void KERN(to_bf16)(uint16_t *out, const float *in, size_t n);
 		.isa = name, .rmsnorm = KERN(rmsnorm), .qkv_post = KERN(qkv_post),                                     \
 		.attention_f32 = KERN(attention_f32), .attention_bf16 = SIMD_ATTENTION_BF16,                           \
 		.activation = KERN(activation), .residual = KERN(residual), .head = KERN(head),                        \
-		.head_finish = KERN(head_finish), .to_bf16 = KERN(to_bf16),                                            \
+		.head_finish = KERN(head_finish),                                                                      \
 	}
 
 #endif
