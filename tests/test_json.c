@@ -531,6 +531,7 @@ START_TEST(names_of_errors_lead_back)
 }
 END_TEST
 
+Suite *json_suite(void);
 Suite *json_suite(void)
 {
 	Suite *s = suite_create("json");

@@ -378,6 +378,7 @@ START_TEST(a_megabyte_of_marks_is_ordered_in_time)
 }
 END_TEST
 
+Suite *pretokenize_suite(void);
 Suite *pretokenize_suite(void)
 {
 	Suite *s = suite_create("pretokenize");

@@ -709,6 +709,7 @@ START_TEST(threads_share_a_tokenizer)
 }
 END_TEST
 
+Suite *tokenizer_suite(void);
 Suite *tokenizer_suite(void)
 {
 	Suite *s = suite_create("tokenizer");

@@ -310,6 +310,7 @@ START_TEST(a_file_cut_short_is_refused)
 }
 END_TEST
 
+Suite *tokenizer_files_suite(void);
 Suite *tokenizer_files_suite(void)
 {
 	Suite *s = suite_create("tokenizer_files");

@@ -158,6 +158,7 @@ START_TEST(white_space_is_25_characters)
 }
 END_TEST
 
+Suite *utf8_suite(void);
 Suite *utf8_suite(void)
 {
 	Suite *s = suite_create("utf8");
