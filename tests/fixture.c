@@ -66,3 +66,12 @@ void fixture_write(const char *dir, const char *name, const void *data, size_t l
 	ck_assert_uint_eq(fwrite(data, 1, len, f), len);
 	fclose(f);
 }
+
+#ifdef __SANITIZE_THREAD__
+/* oneDNN is not instrumented: the guards of its C++ statics are locks that the sanitizer does not see. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+	return "race:libdnnl.so\ncalled_from_lib:libdnnl.so\n";
+}
+#endif
