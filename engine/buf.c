@@ -180,6 +180,24 @@ void *mem_zalloc(size_t n, size_t size, struct err *e)
 	return p;
 }
 
+void *mem_grow(void *array, size_t *cap, size_t n, size_t size, struct err *e)
+{
+	size_t want = *cap > SIZE_MAX / 2 ? n : 2 * *cap, bytes;
+	void *p = NULL;
+
+	if (n <= *cap && array)
+		return array;
+	want = want < 16 ? 16 : want;
+	want = want < n ? n : want;
+	if (!__builtin_mul_overflow(want, size, &bytes))
+		p = realloc(array, bytes);
+	if (p)
+		*cap = want;
+	else
+		err_set(e, ERR_MEMORY, "out of memory for %zu items of %zu bytes", want, size);
+	return p;
+}
+
 char *mem_strdup(const char *s, struct err *e)
 {
 	size_t n = strlen(s) + 1;

@@ -44,6 +44,9 @@ err_code buf_read_file(struct buf *b, const char *path, struct err *e);
  * out. n = 0 gives a unique pointer. free() it. */
 void *mem_alloc(size_t n, size_t size, struct err *e);
 void *mem_zalloc(size_t n, size_t size, struct err *e);
+/* Room for n items in a growing array of *cap: the array, perhaps moved, and *cap at least n; or NULL with an error,
+ * the array and *cap as they were. Doubles, so that appending is cheap. */
+void *mem_grow(void *array, size_t *cap, size_t n, size_t size, struct err *e);
 /* strdup with an error. */
 char *mem_strdup(const char *s, struct err *e);
 

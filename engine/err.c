@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,22 @@ err_code err_at(struct err *e, const char *fmt, ...)
 	va_start(ap, fmt);
 	format(e->pointer, sizeof e->pointer, fmt, ap);
 	va_end(ap);
+	return e->code;
+}
+
+err_code err_at_member(struct err *e, const char *parent, const char *key)
+{
+	size_t n;
+
+	err_at(e, "%s/", parent);
+	for (n = strlen(e->pointer); *key && n + 2 < sizeof e->pointer; key++) {
+		bool escaped = *key == '~' || *key == '/';
+
+		e->pointer[n++] = escaped ? '~' : *key;
+		if (escaped)
+			e->pointer[n++] = *key == '~' ? '0' : '1';
+	}
+	e->pointer[n] = '\0';
 	return e->code;
 }
 

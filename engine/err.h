@@ -38,6 +38,9 @@ err_code err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(pri
 /* Set the JSON pointer of an error already set, e.g. "/params/lengths". Returns e->code. */
 err_code err_at(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same for member `key` of `parent` ("" for the root), escaped as RFC 6901 says. */
+err_code err_at_member(struct err *e, const char *parent, const char *key);
+
 /* "input", "not_found", ...: stable names for logs and JSON; NULL-free for every code. */
 const char *err_name(err_code code);
 

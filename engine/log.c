@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "engine/clock.h"
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 static enum log_level lowest = LOG_INFO;
@@ -25,8 +26,7 @@ static void read_level(void)
 void log_line(enum log_level level, const char *fmt, ...)
 {
 	char line[2048];
-	struct timespec now;
-	struct tm tm;
+	char time[CLOCK_TEXT];
 	va_list ap;
 	size_t n;
 	int k;
@@ -34,10 +34,8 @@ void log_line(enum log_level level, const char *fmt, ...)
 	pthread_once(&once, read_level);
 	if (level < lowest)
 		return;
-	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &tm);
-	n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
-	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %-5s ", now.tv_nsec / 1000000, level_names[level]);
+	clock_format(clock_unix_ms(), time);
+	n = (size_t)snprintf(line, sizeof line, "%s %-5s ", time, level_names[level]);
 	va_start(ap, fmt);
 	k = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
 	va_end(ap);

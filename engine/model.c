@@ -8,6 +8,7 @@
 
 #include "engine/config.h"
 #include "engine/log.h"
+#include "engine/path.h"
 #include "engine/safetensors.h"
 
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)
@@ -343,31 +344,6 @@ static err_code resolve_tensors(struct model *m, struct err *e)
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-/* The last component of the path as given ("models/x/" is x), so that a link keeps its name; of the real path where
- * that says nothing: ".", "..", "/". */
-static char *directory_name(const char *dir, struct err *e)
-{
-	size_t end = strlen(dir), start;
-	char *real, *name;
-
-	while (end && dir[end - 1] == '/')
-		end--;
-	for (start = end; start && dir[start - 1] != '/'; start--)
-		;
-	name = strndup(dir + start, end - start);
-	if (name && *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
-		return name;
-	free(name);
-	real = realpath(dir, NULL);
-	if (!real) {
-		err_errno(e, "cannot open '%s'", dir);
-		return NULL;
-	}
-	name = mem_strdup(strrchr(real, '/') + 1, e);
-	free(real);
-	return name;
-}
-
 static err_code open_tokenizer(struct model *m, struct err *e)
 {
 	const struct checkpoint_file *f = checkpoint_add(m->files, "tokenizer.json", e);
@@ -405,7 +381,7 @@ err_code model_open(const char *dir, const struct json *position, struct model *
 	if (!m)
 		return e->code;
 	m->path = mem_strdup(dir, e);
-	m->name = m->path ? directory_name(dir, e) : NULL;
+	m->name = m->path ? path_name(dir, e) : NULL;
 	if (!m->name || open_parts(m, dir, position, e)) {
 		err_wrap(e, "model '%.200s'", m->name ? m->name : dir);
 		model_free(m);

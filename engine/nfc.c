@@ -161,17 +161,11 @@ void nfc_release(struct nfc *n)
 
 static err_code add_run(struct nfc *n, struct nfc_run run, struct err *e)
 {
-	struct nfc_run *p;
-	size_t cap;
+	struct nfc_run *p = mem_grow(n->runs, &n->cap_runs, n->n_runs + 1, sizeof *p, e);
 
-	if (n->n_runs == n->cap_runs) {
-		cap = n->cap_runs ? 2 * n->cap_runs : 64;
-		p = cap > SIZE_MAX / sizeof *p ? NULL : realloc(n->runs, cap * sizeof *p);
-		if (!p)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu normalised runs", cap);
-		n->runs = p;
-		n->cap_runs = cap;
-	}
+	if (!p)
+		return ERR_MEMORY;
+	n->runs = p;
 	n->runs[n->n_runs++] = run;
 	return ERR_OK;
 }

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/buf.h"
-
 #define PI_L       3.14159265358979323846264338327950288L
 #define MAX_CTX    (INT64_C(1) << 31) /* positions: far beyond any model, and phases are still exact */
 #define MAX_FACTOR 1e6
@@ -24,20 +22,9 @@ struct scope {
 
 /* -- reading values ---------------------------------------------------------------------------- */
 
-/* RFC 6901: '~' and '/' of a key are escaped in a pointer. */
 static err_code at(const struct scope *s, const char *key, struct err *e)
 {
-	struct buf pointer = BUF_INIT(sizeof e->pointer);
-
-	for (; *key && s->request; key++)
-		if (*key == '~' || *key == '/')
-			buf_printf(&pointer, "~%d", *key == '/');
-		else
-			buf_putc(&pointer, *key);
-	if (s->request)
-		err_at(e, "/%s", buf_str(&pointer));
-	buf_release(&pointer);
-	return e->code;
+	return s->request ? err_at_member(e, "", key) : e->code;
 }
 
 /* The member, or NULL when it is not given. */

@@ -46,7 +46,7 @@ struct entry {
 struct checkpoint {
 	char *dir;                     /* owned */
 	struct checkpoint_file *files; /* [n_files] owned */
-	size_t n_files;
+	size_t n_files, cap_files;
 	struct entry *entries; /* [n_entries] owned; sorted by name once the weights are mapped */
 	size_t n_entries, cap_entries;
 };
@@ -95,13 +95,11 @@ void checkpoint_free(struct checkpoint *c)
 /* A new record, its name and path set, everything else zero. */
 static struct checkpoint_file *push_file(struct checkpoint *c, const char *name, struct err *e)
 {
-	struct checkpoint_file *f = realloc(c->files, (c->n_files + 1) * sizeof *f);
+	struct checkpoint_file *f = mem_grow(c->files, &c->cap_files, c->n_files + 1, sizeof *f, e);
 	size_t len = strlen(c->dir) + strlen(name) + 2;
 
-	if (!f) {
-		err_set(e, ERR_MEMORY, "out of memory for file '%s'", name);
+	if (!f)
 		return NULL;
-	}
 	c->files = f;
 	f += c->n_files;
 	*f = (struct checkpoint_file){.name = mem_strdup(name, e), .path = mem_alloc(len, 1, e)};
@@ -196,11 +194,6 @@ const struct checkpoint_file *checkpoint_file(const struct checkpoint *c, size_t
 	return &c->files[i];
 }
 
-static bool same_time(struct timespec a, struct timespec b)
-{
-	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
 err_code checkpoint_check(const struct checkpoint *c, struct err *e)
 {
 	struct stat now;
@@ -208,8 +201,7 @@ err_code checkpoint_check(const struct checkpoint *c, struct err *e)
 	for (const struct checkpoint_file *f = c->files; f < c->files + c->n_files; f++) {
 		if (stat(f->path, &now))
 			return err_set(e, ERR_CHANGED, "'%s' is gone since it was opened", f->path);
-		if (now.st_dev != f->st.st_dev || now.st_ino != f->st.st_ino || now.st_size != f->st.st_size ||
-		    !same_time(now.st_mtim, f->st.st_mtim) || !same_time(now.st_ctim, f->st.st_ctim))
+		if (!file_unchanged(&f->st, &now))
 			return err_set(e, ERR_CHANGED, "'%s' changed since it was opened", f->path);
 	}
 	return ERR_OK;
@@ -226,18 +218,11 @@ void checkpoint_drop_pages(const struct checkpoint *c)
 
 static struct entry *push_entry(struct checkpoint *c, struct err *e)
 {
-	size_t cap = c->cap_entries ? c->cap_entries * 2 : 64;
-	struct entry *p;
+	struct entry *p = mem_grow(c->entries, &c->cap_entries, c->n_entries + 1, sizeof *p, e);
 
-	if (c->n_entries == c->cap_entries) {
-		p = realloc(c->entries, cap * sizeof *p);
-		if (!p) {
-			err_set(e, ERR_MEMORY, "out of memory for %zu tensors", cap);
-			return NULL;
-		}
-		c->entries = p;
-		c->cap_entries = cap;
-	}
+	if (!p)
+		return NULL;
+	c->entries = p;
 	p = &c->entries[c->n_entries++];
 	*p = (struct entry){0};
 	return p;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <openssl/evp.h>
@@ -75,10 +74,10 @@ static bool same_time(struct timespec a, struct timespec b)
 	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-static bool seen_matches(const struct seen *s, const char *path, const struct stat *st)
+bool file_unchanged(const struct stat *then, const struct stat *now)
 {
-	return !strcmp(s->path, path) && s->st.st_size == st->st_size && same_time(s->st.st_mtim, st->st_mtim) &&
-	       same_time(s->st.st_ctim, st->st_ctim);
+	return then->st_dev == now->st_dev && then->st_ino == now->st_ino && then->st_size == now->st_size &&
+	       same_time(then->st_mtim, now->st_mtim) && same_time(then->st_ctim, now->st_ctim);
 }
 
 static bool recall(const char *path, const struct stat *st, char hex[SHA256_HEX])
@@ -87,7 +86,7 @@ static bool recall(const char *path, const struct stat *st, char hex[SHA256_HEX]
 
 	pthread_mutex_lock(&seen_lock);
 	for (const struct seen *s = seen_files; s && !found; s = s->next) {
-		found = seen_matches(s, path, st);
+		found = !strcmp(s->path, path) && file_unchanged(&s->st, st);
 		if (found)
 			memcpy(hex, s->hex, SHA256_HEX);
 	}

@@ -2,7 +2,9 @@
 #ifndef FATHOM_ENGINE_SHA256_H
 #define FATHOM_ENGINE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 #include "engine/err.h"
 
@@ -14,7 +16,10 @@ void sha256_update(struct sha256 *h, const void *data, size_t len);
 void sha256_final(struct sha256 *h, char hex[SHA256_HEX]); /* frees h */
 void sha256_hex(const void *data, size_t len, char hex[SHA256_HEX]);
 
-/* sha256 of a file's raw bytes, remembered for this process by (path, size, mtime, ctime). Thread-safe. */
+/* Whether a file still is what it was: device, inode, size, mtime, ctime. */
+bool file_unchanged(const struct stat *then, const struct stat *now);
+
+/* sha256 of a file's raw bytes, remembered for this process by path while the file is unchanged. Thread-safe. */
 err_code sha256_file(const char *path, char hex[SHA256_HEX], struct err *e);
 
 /* The fingerprint of a set of files (design: "sha256 of the sorted lines `name size sha256(raw bytes)`"): "sha256:" and 64

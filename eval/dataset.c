@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "engine/json.h"
+#include "engine/path.h"
 #include "engine/utf8.h"
 
 #define MAX_DOCUMENT_BYTES ((size_t)2 << 30)
@@ -31,31 +32,20 @@ struct dataset {
 	struct document doc;
 };
 
-static bool has_suffix(const char *s, const char *suffix)
-{
-	size_t n = strlen(s), m = strlen(suffix);
-
-	return n > m && !strcmp(s + n - m, suffix);
-}
-
 /* -- listing ----------------------------------------------------------------------------------- */
 
 static err_code add_file(struct dataset *d, const char *path, const char *name, uint64_t size, struct err *e)
 {
-	size_t cap = d->cap ? 2 * d->cap : 16;
-	char **p;
+	size_t cap = d->cap;
+	char **p = mem_grow(d->paths, &cap, d->n + 1, sizeof *p, e);
 
-	if (d->n == d->cap) {
-		p = realloc(d->paths, cap * sizeof *p);
-		if (!p)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu files", cap);
-		d->paths = p;
-		p = realloc(d->names, cap * sizeof *p);
-		if (!p)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu files", cap);
-		d->names = p;
-		d->cap = cap;
-	}
+	if (!p)
+		return e->code;
+	d->paths = p;
+	p = mem_grow(d->names, &d->cap, d->n + 1, sizeof *p, e);
+	if (!p)
+		return e->code;
+	d->names = p;
 	d->names[d->n] = NULL;
 	d->paths[d->n] = mem_strdup(path, e);
 	if (!d->paths[d->n++])
@@ -69,15 +59,9 @@ static err_code add_file(struct dataset *d, const char *path, const char *name, 
 static err_code check_link(const struct dataset *d, const char *path, const char *name, const struct stat *target,
                            struct err *e)
 {
-	char root[PATH_MAX], real[PATH_MAX];
-	size_t n;
-
 	if (S_ISDIR(target->st_mode))
 		return err_set(e, ERR_INPUT, "'%s' is a symbolic link to a folder: not followed", name);
-	if (!realpath(d->root, root) || !realpath(path, real))
-		return err_errno(e, "cannot resolve '%s'", path);
-	n = strlen(root);
-	if (strncmp(real, root, n) != 0 || real[n] != '/')
+	if (!path_is_inside(d->root, path))
 		return err_set(e, ERR_INPUT, "'%s' is a symbolic link that leaves the dataset", name);
 	return ERR_OK;
 }
@@ -95,7 +79,7 @@ static err_code list_entry(struct dataset *d, const char *dir, const char *prefi
 		return err_set(e, ERR_INPUT, "path too long: '%.100s...'", dir);
 	if (lstat(path, &link) || stat(path, &st))
 		return err_errno(e, "cannot stat '%s'", path);
-	if (!S_ISDIR(st.st_mode) && !has_suffix(entry, ".txt"))
+	if (!S_ISDIR(st.st_mode) && !path_has_suffix(entry, ".txt"))
 		return ERR_OK;
 	if (S_ISLNK(link.st_mode) && check_link(d, path, name, &st, e))
 		return e->code;
@@ -138,8 +122,8 @@ static err_code list_root(struct dataset *d, struct err *e)
 	base = base && base[1] ? base + 1 : d->root;
 	if (stat(d->root, &st))
 		return err_errno(e, "cannot open '%s'", d->root);
-	d->jsonl = has_suffix(d->root, ".jsonl");
-	if (S_ISREG(st.st_mode) && (d->jsonl || has_suffix(d->root, ".txt")))
+	d->jsonl = path_has_suffix(d->root, ".jsonl");
+	if (S_ISREG(st.st_mode) && (d->jsonl || path_has_suffix(d->root, ".txt")))
 		return add_file(d, d->root, base, (uint64_t)st.st_size, e);
 	if (!S_ISDIR(st.st_mode))
 		return err_set(e, ERR_INPUT, "'%s' is neither a folder of .txt files nor a .txt or .jsonl file", base);

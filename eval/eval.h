@@ -62,7 +62,10 @@ struct registry {
 err_code registry_model(const struct registry *r, const char *name, char **path, struct err *e);
 err_code registry_dataset(const struct registry *r, const char *name, char **path, struct err *e);
 
-/* Calls f for each model (a directory with config.json) or dataset (a file .txt/.jsonl/.json/.tsv, or a directory that holds
+/* Whether a file of this name is data: .txt, .jsonl, .json, .tsv. */
+bool registry_is_data_file(const char *name);
+
+/* Calls f for each model (a directory with config.json) or dataset (a data file, or a directory that holds
  * some) of depth at most two, sorted by name, the first of equal names. Stops when f returns non-zero, and returns that. */
 typedef int registry_fn(void *arg, const char *name, const char *path);
 int registry_each_model(const struct registry *r, registry_fn *f, void *arg);

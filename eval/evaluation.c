@@ -61,19 +61,15 @@ void evaluation_free(struct evaluation *ev)
 
 err_code evaluation_add_unit(struct evaluation *ev, uint64_t tokens, uint64_t chain, struct err *e)
 {
-	size_t cap = ev->cap_units ? 2 * ev->cap_units : 64;
 	uint64_t *p;
 
 	if (ev->n_units == MAX_UNITS)
 		return err_set(e, ERR_INPUT, "more than %u units of work: take fewer documents or a longer stride",
 		               MAX_UNITS);
-	if (ev->n_units == ev->cap_units) {
-		p = realloc(ev->unit_tokens, cap * sizeof *p);
-		if (!p)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu units", cap);
-		ev->unit_tokens = p;
-		ev->cap_units = cap;
-	}
+	p = mem_grow(ev->unit_tokens, &ev->cap_units, ev->n_units + 1u, sizeof *p, e);
+	if (!p)
+		return e->code;
+	ev->unit_tokens = p;
 	ev->unit_tokens[ev->n_units++] = tokens;
 	ev->tokens += tokens;
 	if (chain > ev->largest_chain)
@@ -160,32 +156,28 @@ void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine
 
 /* -- batches ----------------------------------------------------------------------------------- */
 
-static bool grow(void **p, size_t *cap, size_t need, size_t size)
-{
-	size_t n = *cap ? *cap : 1024;
-	void *q;
-
-	while (n < need)
-		n *= 2;
-	q = n == *cap ? *p : realloc(*p, n * size);
-	if (!q)
-		return false;
-	*p = q;
-	*cap = n;
-	return true;
-}
-
 err_code batch_builder_add(struct batch_builder *b, int32_t parent, uint32_t len, uint32_t *start, struct err *e)
 {
 	size_t n = b->n_tokens + len, cap = b->cap_tokens;
+	struct segment *segments;
+	uint32_t *tokens;
+	uint8_t *score;
 
 	assert(len && parent < (int32_t)b->n_segments);
 	if (n > UINT32_MAX)
 		return err_set(e, ERR_MEMORY, "a batch of %zu tokens", n);
-	if (!grow((void **)&b->tokens, &cap, n, sizeof *b->tokens) ||
-	    !grow((void **)&b->score, &b->cap_tokens, n, sizeof *b->score) ||
-	    !grow((void **)&b->segments, &b->cap_segments, b->n_segments + 1, sizeof *b->segments))
-		return err_set(e, ERR_MEMORY, "out of memory for a batch of %zu tokens", n);
+	tokens = mem_grow(b->tokens, &cap, n, sizeof *tokens, e);
+	if (!tokens)
+		return e->code;
+	b->tokens = tokens;
+	score = mem_grow(b->score, &b->cap_tokens, n, sizeof *score, e);
+	if (!score)
+		return e->code;
+	b->score = score;
+	segments = mem_grow(b->segments, &b->cap_segments, b->n_segments + 1, sizeof *segments, e);
+	if (!segments)
+		return e->code;
+	b->segments = segments;
 	*start = (uint32_t)b->n_tokens;
 	memset(b->tokens + *start, 0, len * sizeof *b->tokens);
 	memset(b->score + *start, 0, len);

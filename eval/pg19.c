@@ -57,16 +57,12 @@ static void count_words(struct pg19_doc *d, const char *text, size_t len)
 static err_code add_doc(struct pg19 *p, const struct document *doc, const struct token_list *tokens, size_t n,
                         struct err *e)
 {
-	size_t bos = p->bos != BOS_NONE, cap = p->cap_docs ? 2 * p->cap_docs : 16;
-	struct pg19_doc *d;
+	struct pg19_doc *d = mem_grow(p->docs, &p->cap_docs, p->n_docs + 1, sizeof *d, e);
+	size_t bos = p->bos != BOS_NONE;
 
-	if (p->n_docs == p->cap_docs) {
-		d = realloc(p->docs, cap * sizeof *d);
-		if (!d)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu documents", cap);
-		p->docs = d;
-		p->cap_docs = cap;
-	}
+	if (!d)
+		return e->code;
+	p->docs = d;
 	d = &p->docs[p->n_docs++];
 	*d = (struct pg19_doc){.n = (uint32_t)(n + bos)};
 	d->name = mem_strdup(doc->name, e);
@@ -163,16 +159,11 @@ static err_code add_unit(struct evaluation *ev, const struct pg19_unit *u, uint6
                          struct err *e)
 {
 	struct pg19 *p = ev->plan;
-	size_t cap = p->cap_units ? 2 * p->cap_units : 64;
-	struct pg19_unit *units;
+	struct pg19_unit *units = mem_grow(p->units, &p->cap_units, p->n_units + 1, sizeof *units, e);
 
-	if (p->n_units == p->cap_units) {
-		units = realloc(p->units, cap * sizeof *units);
-		if (!units)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu units", cap);
-		p->units = units;
-		p->cap_units = cap;
-	}
+	if (!units)
+		return e->code;
+	p->units = units;
 	p->units[p->n_units++] = *u;
 	return evaluation_add_unit(ev, tokens, chain, e);
 }

@@ -226,16 +226,11 @@ static err_code sum_item(void *arg, const struct item *it, struct err *e)
 {
 	struct sums *sums = arg;
 	struct length_sum *l = &sums->lengths[it->at];
-	size_t cap = l->cap ? 2 * l->cap : 16;
-	struct doc_sum *p;
+	struct doc_sum *p = mem_grow(l->docs, &l->cap, l->n + 1, sizeof *p, e);
 
-	if (l->n == l->cap) {
-		p = realloc(l->docs, cap * sizeof *p);
-		if (!p)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu documents", cap);
-		l->docs = p;
-		l->cap = cap;
-	}
+	if (!p)
+		return e->code;
+	l->docs = p;
 	l->docs[l->n++] =
 	    (struct doc_sum){.s = it->nll, .n = (double)it->n, .bytes = (double)it->bytes, .words = (double)it->words};
 	return ERR_OK;
@@ -253,18 +248,15 @@ static err_code sum_skipped(void *arg, size_t length, struct err *e)
 static err_code sum_bins(void *arg, const struct json *bins, struct err *e)
 {
 	struct sums *sums = arg;
-	size_t cap = sums->cap_bin_docs ? 2 * sums->cap_bin_docs : 16, i = 0;
+	size_t i = 0;
 	double *p;
 
 	if (json_count(bins) != sums->n_bins)
 		return err_set(e, ERR_INPUT, "a unit's result has %zu bins, not %zu", json_count(bins), sums->n_bins);
-	if (sums->n_bin_docs == sums->cap_bin_docs) {
-		p = realloc(sums->bins, cap * sums->n_bins * sizeof *p);
-		if (!p)
-			return err_set(e, ERR_MEMORY, "out of memory for %zu documents", cap);
-		sums->bins = p;
-		sums->cap_bin_docs = cap;
-	}
+	p = mem_grow(sums->bins, &sums->cap_bin_docs, sums->n_bin_docs + 1, sums->n_bins * sizeof *p, e);
+	if (!p)
+		return e->code;
+	sums->bins = p;
 	p = sums->bins + sums->n_bin_docs++ * sums->n_bins;
 	for (bins = json_first(bins); bins; bins = json_next(bins))
 		if (!json_number(bins, &p[i++]))

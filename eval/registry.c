@@ -1,25 +1,18 @@
 /* Names of models and datasets: the one place where a name from a request becomes a path. A name never leaves the
  * directory that it was found in: not by "..", not by a slash in front, not by a symbolic link. */
 #include <dirent.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/path.h"
 #include "eval/eval.h"
 
 enum kind { KIND_MODEL, KIND_DATASET };
 
 #define MAX_NAME 512
-
-static bool has_suffix(const char *s, const char *suffix)
-{
-	size_t n = strlen(s), m = strlen(suffix);
-
-	return n > m && !strcmp(s + n - m, suffix);
-}
 
 /* One or more components, none empty, none hidden (so neither "." nor ".."), no control characters. */
 static err_code check_name(const char *what, const char *name, struct err *e)
@@ -39,18 +32,6 @@ static err_code check_name(const char *what, const char *name, struct err *e)
 	return why ? err_set(e, ERR_INPUT, "%s name '%.100s' %s", what, name, why) : ERR_OK;
 }
 
-/* Whether the real path lies below the real directory. */
-static bool stays_inside(const char *dir, const char *path)
-{
-	char root[PATH_MAX], real[PATH_MAX];
-	size_t n;
-
-	if (!realpath(dir, root) || !realpath(path, real))
-		return false;
-	n = strcmp(root, "/") ? strlen(root) : 0;
-	return !strncmp(real, root, n) && real[n] == '/';
-}
-
 static bool is_model(const char *path)
 {
 	char config[PATH_MAX + 16];
@@ -60,10 +41,10 @@ static bool is_model(const char *path)
 	return !stat(config, &st) && S_ISREG(st.st_mode);
 }
 
-static bool is_data_file(const char *name)
+bool registry_is_data_file(const char *name)
 {
-	return has_suffix(name, ".txt") || has_suffix(name, ".jsonl") || has_suffix(name, ".json") ||
-	       has_suffix(name, ".tsv");
+	return path_has_suffix(name, ".txt") || path_has_suffix(name, ".jsonl") || path_has_suffix(name, ".json") ||
+	       path_has_suffix(name, ".tsv");
 }
 
 /* A file of data, or a folder that holds one. */
@@ -75,12 +56,12 @@ static bool is_dataset(const char *path)
 	DIR *d;
 
 	if (stat(path, &st) || !S_ISDIR(st.st_mode))
-		return !stat(path, &st) && S_ISREG(st.st_mode) && is_data_file(path);
+		return !stat(path, &st) && S_ISREG(st.st_mode) && registry_is_data_file(path);
 	if (is_model(path))
 		return false; /* its tokenizer.json is no data */
 	d = opendir(path);
 	while (d && !found && (entry = readdir(d)))
-		found = entry->d_name[0] != '.' && is_data_file(entry->d_name);
+		found = entry->d_name[0] != '.' && registry_is_data_file(entry->d_name);
 	if (d)
 		closedir(d);
 	return found;
@@ -101,9 +82,10 @@ static err_code resolve(const char *what, const char *const *dirs, size_t n_dirs
 		if (snprintf(full, sizeof full, "%s/%s", dirs[i], name) >= (int)sizeof full || stat(full, &st))
 			continue;
 		/* any folder is a dataset to whoever names it: its reader says what is wrong with it */
-		there = kind == KIND_MODEL ? is_model(full)
-		                           : S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && is_data_file(full));
-		if (!there || !stays_inside(dirs[i], full))
+		there = kind == KIND_MODEL
+		            ? is_model(full)
+		            : S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && registry_is_data_file(full));
+		if (!there || !path_is_inside(dirs[i], full))
 			continue;
 		buf_release(&looked);
 		*path = mem_strdup(full, e);
@@ -141,16 +123,12 @@ struct listing {
 
 static void add_found(struct listing *l, const char *name, const char *path)
 {
-	size_t cap = l->cap ? 2 * l->cap : 32;
-	struct found *p, f = {.dir = l->dir};
+	struct err ignored;
+	struct found *p = mem_grow(l->found, &l->cap, l->n + 1, sizeof *p, &ignored), f = {.dir = l->dir};
 
-	if (l->n == l->cap) {
-		p = realloc(l->found, cap * sizeof *p);
-		if (!p)
-			return; /* a shorter list */
-		l->found = p;
-		l->cap = cap;
-	}
+	if (!p)
+		return; /* a shorter list */
+	l->found = p;
 	f.name = strdup(name);
 	f.path = strdup(path);
 	if (f.name && f.path) {
@@ -175,7 +153,7 @@ static void list(struct listing *l, const char *dir, const char *prefix)
 		    snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "/" : "", entry->d_name) >=
 		        (int)sizeof name)
 			continue;
-		if (check_name("", name, &ignored) || !stays_inside(l->root, path))
+		if (check_name("", name, &ignored) || !path_is_inside(l->root, path))
 			continue;
 		if (l->kind == KIND_MODEL ? is_model(path) : is_dataset(path))
 			add_found(l, name, path);

@@ -236,7 +236,7 @@ static const struct param *find_param(const struct task *t, const char *name)
 
 static err_code unknown_param(const struct task *t, const char *name, struct err *e)
 {
-	struct buf names = BUF_INIT(4096), pointer = BUF_INIT(4096);
+	struct buf names = BUF_INIT(4096);
 	const char *near = NULL;
 	unsigned best = 3, d;
 
@@ -248,19 +248,12 @@ static err_code unknown_param(const struct task *t, const char *name, struct err
 		}
 		buf_printf(&names, "%s%s", i ? ", " : "", t->params[i].name);
 	}
-	for (const char *s = name; *s; s++) { /* RFC 6901: ~ is ~0, / is ~1 */
-		buf_putc(&pointer, *s == '/' ? '~' : *s);
-		if (*s == '~' || *s == '/')
-			buf_putc(&pointer, *s == '~' ? '0' : '1');
-	}
 	if (near)
 		err_set(e, ERR_INPUT, "task %s has no parameter '%.100s': is '%s' meant?", t->name, name, near);
 	else
 		err_set(e, ERR_INPUT, "task %s has no parameter '%.100s', only %s", t->name, name, buf_str(&names));
-	err_at(e, "/%.190s", buf_str(&pointer));
 	buf_release(&names);
-	buf_release(&pointer);
-	return e->code;
+	return err_at_member(e, "", name);
 }
 
 err_code param_values(const struct task *t, const struct json *given, struct param_value v[TASK_MAX_PARAMS],

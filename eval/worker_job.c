@@ -4,9 +4,9 @@
  * and one of them has the session (weights on the device): the one that was used last. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "eval/wire.h"
 #include "eval/worker.h"
@@ -438,7 +438,7 @@ struct outbox {
 	int64_t job;
 	struct buf units; /* "[0,{...}],[1,{...}]" */
 	uint64_t tokens;
-	struct timespec since;
+	double since_s;
 };
 
 static int unit_done(void *arg, uint32_t unit, const char *result, uint64_t tokens)
@@ -457,9 +457,8 @@ static void batch_done(void *arg)
 	struct outbox *o = arg;
 	struct buf line = BUF_INIT(WIRE_MAX_LINE);
 	struct json_writer j = JSON_WRITER(&line);
-	struct timespec now;
+	double now_s = clock_mono_s();
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	json_begin_object(&j, NULL);
 	json_put_string(&j, "event", "units");
 	json_put_int(&j, "job", o->job);
@@ -467,13 +466,12 @@ static void batch_done(void *arg)
 	json_put_raw(&j, NULL, buf_str(&o->units));
 	json_end_array(&j);
 	json_put_uint(&j, "tokens", o->tokens);
-	json_put_double(&j, "seconds",
-	                (double)(now.tv_sec - o->since.tv_sec) + 1e-9 * (double)(now.tv_nsec - o->since.tv_nsec));
+	json_put_double(&j, "seconds", now_s - o->since_s);
 	json_end_object(&j);
 	worker_emit(o->w, &line);
 	buf_clear(&o->units);
 	o->tokens = 0;
-	o->since = now;
+	o->since_s = now_s;
 }
 
 static void unit_failed(void *arg, uint32_t unit, const struct err *why)
@@ -516,7 +514,7 @@ static void run(struct worker *w, const struct command *c)
 	if (!rc && !begin_phase(w, c, PHASE_RUN, total))
 		rc = ERR_CANCELLED;
 	if (!rc) {
-		clock_gettime(CLOCK_MONOTONIC, &o.since);
+		o.since_s = clock_mono_s();
 		rc = evaluation_run(p->ev, p->loaded->session, units, n, &sink, &e);
 	}
 	finish(w, c, rc, &e);

@@ -1,0 +1,19 @@
+/* Paths: questions that several files ask about them. */
+#ifndef FATHOM_ENGINE_PATH_H
+#define FATHOM_ENGINE_PATH_H
+
+#include <stdbool.h>
+
+#include "engine/err.h"
+
+/* Whether something ends in ".txt", and is more than that. */
+bool path_has_suffix(const char *path, const char *suffix);
+
+/* Whether the real path lies below the real directory: no link, no ".." leads out. False when either is not there. */
+bool path_is_inside(const char *dir, const char *path);
+
+/* The last component of the path as given ("models/x/" is x), so that a link keeps its name; of the real path where
+ * that says nothing: ".", "..", "/". The caller's; NULL with an error. */
+char *path_name(const char *path, struct err *e);
+
+#endif
