@@ -90,6 +90,23 @@ test: check ## everything that needs no GPU: Check suites, end to end over HTTP,
 	FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e
 	FATHOM=$(abspath $(FATHOM)) /usr/bin/python3 -m unittest discover -v -s tests/browser
 
+# -- speed: scoring beside PyTorch, which only the benchmark needs and which lives in a virtual environment of its own
+
+BENCH_VENV ?= build/bench-venv
+$(BENCH_VENV)/bin/python:
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/pip install --quiet torch numpy safetensors
+
+build/bench_score: $(B)/tests/bench_score.o $(LIBS)
+	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
+
+bench-score: build/bench_score $(BENCH_VENV)/bin/python
+	$(BENCH_VENV)/bin/python tests/bench_peer.py --models $(SHARED)/models
+
+bench: bench-score ## speed, as ratios to a peer in the same run
+
+.PHONY: bench-score
+
 lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck
 	@sh tests/deps.sh lint
 	sh tests/check_layers.sh

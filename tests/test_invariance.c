@@ -20,6 +20,12 @@ static struct err e;
 static const char *const isas[] = {"DEFAULT", "AVX512_CORE", "AVX2", "SSE41"};
 #define N_ISAS 4
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true /* ten times slower: the small models do */
+#else
+#define SANITIZED false
+#endif
+
 /* -- batches that grow ----------------------------------------------------------------------------- */
 
 #define MAX_TOKENS   20000
@@ -321,8 +327,8 @@ START_TEST(scores_of_the_29m_models_are_the_same_bits)
 		const char *dir = fixture_shared(names[i]);
 		struct subject t;
 
-		if (!dir) {
-			fixture_skip("invariance of the 29M models", "no shared models");
+		if (!dir || SANITIZED) {
+			fixture_skip("invariance of the 29M models", dir ? "sanitized" : "no shared models");
 			return;
 		}
 		ck_ok(model_open(dir, NULL, &m, &e), &e);
@@ -403,8 +409,8 @@ static void check_parity(const char *name, double max_length)
 	struct model *m = NULL;
 	char dir[64];
 
-	if (!path || !fixture_data("pg19/test")) {
-		fixture_skip("parity", "no shared models or no books");
+	if (!path || !fixture_data("pg19/test") || SANITIZED) {
+		fixture_skip("parity", SANITIZED ? "sanitized" : "no shared models or no books");
 		return;
 	}
 	ck_ok(buf_read_file(&text, path, &e), &e);
