@@ -118,7 +118,7 @@ static const struct {
 struct curves {
 	int64_t ids[MAX_CURVES];
 	struct buf labels[MAX_CURVES];
-	struct buf datasets; /* distinct names, for the title */
+	char *datasets[MAX_CURVES]; /* owned names */
 	struct curve_point *points[MAX_CURVES];
 	struct curve_series series[MAX_CURVES];
 	size_t n;
@@ -129,8 +129,8 @@ static void curves_release(struct curves *c)
 	for (size_t i = 0; i < c->n; i++) {
 		buf_release(&c->labels[i]);
 		free(c->points[i]);
+		free(c->datasets[i]);
 	}
-	buf_release(&c->datasets);
 }
 
 /* "3,1,2" appended to the ids; false when it is malformed, too long or repeats. */
@@ -198,11 +198,24 @@ static void put_label(struct buf *b, const struct job *j, const struct json *res
 	put_protocol(b, json_get(json_get(result, "task"), "params"));
 }
 
-static void add_dataset(struct buf *names, const char *name)
+/* Whether an earlier curve has curve i's dataset. */
+static bool is_known_dataset(const struct curves *c, size_t i)
 {
-	if (strstr(buf_str(names), name))
-		return;
-	buf_printf(names, "%s%s", names->len ? ", " : "", name);
+	for (size_t k = 0; k < i; k++)
+		if (!strcmp(c->datasets[k], c->datasets[i]))
+			return true;
+	return false;
+}
+
+/* Each dataset once. Returns how many there are. */
+static size_t put_datasets(struct buf *b, const struct curves *c)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->n; i++)
+		if (!is_known_dataset(c, i))
+			buf_printf(b, "%s%s", n++ ? ", " : "", c->datasets[i]);
+	return n;
 }
 
 /* False when the problem was sent. */
@@ -226,7 +239,8 @@ static bool load_curve(struct http_request *r, struct curves *c, size_t i, const
 		goto out;
 	}
 	put_label(&c->labels[i], &j, result);
-	add_dataset(&c->datasets, j.dataset);
+	c->datasets[i] = j.dataset;
+	j.dataset = NULL;
 	c->series[i].points = c->points[i];
 	ok = true;
 out:
@@ -235,11 +249,13 @@ out:
 	return ok;
 }
 
-/* Curves that would read the same are told apart by their jobs' numbers. */
-static void finish_labels(struct curves *c)
+/* Curves of several datasets name theirs; those that would still read the same are told apart by their jobs' numbers. */
+static void finish_labels(struct curves *c, bool several_datasets)
 {
 	bool same[MAX_CURVES] = {false};
 
+	for (size_t i = 0; several_datasets && i < c->n; i++)
+		buf_printf(&c->labels[i], " · %s", c->datasets[i]);
 	for (size_t i = 0; i < c->n; i++)
 		for (size_t k = 0; k < c->n; k++)
 			if (i != k && !strcmp(buf_str(&c->labels[i]), buf_str(&c->labels[k])))
@@ -269,8 +285,8 @@ static void send_curves(struct http_request *r, struct curves *c)
 	for (size_t i = 0; i < c->n; i++)
 		if (!load_curve(r, c, i, curve_metrics[m].name))
 			return;
-	finish_labels(c);
-	buf_printf(&title, "%s against length: %s", curve_metrics[m].label, buf_str(&c->datasets));
+	buf_printf(&title, "%s against length: ", curve_metrics[m].label);
+	finish_labels(c, put_datasets(&title, c) > 1);
 	chart.title = buf_str(&title);
 	chart.y_label = curve_metrics[m].label;
 	curve_svg(&chart, &svg);
@@ -283,7 +299,7 @@ static void send_curves(struct http_request *r, struct curves *c)
 /* One job's curve, or with ?with=2,3 those of others beside it. */
 void api_job_curve(struct http_request *r)
 {
-	struct curves c = {.ids = {r->id}, .n = 1, .datasets = BUF_INIT((size_t)1 << 14)};
+	struct curves c = {.ids = {r->id}, .n = 1};
 	const char *with = http_query(r, "with");
 
 	if (with && !add_ids(&c, with))
@@ -295,7 +311,7 @@ void api_job_curve(struct http_request *r)
 
 void api_curve(struct http_request *r)
 {
-	struct curves c = {.datasets = BUF_INIT((size_t)1 << 14)};
+	struct curves c = {0};
 	const char *jobs = http_query(r, "jobs");
 
 	if (!jobs || !*jobs || !add_ids(&c, jobs))

@@ -116,6 +116,13 @@ class JobPath(ServerTest):
             root = ElementTree.fromstring(reply.body)
             legend = [t.text for t in root.iter(SVG + "text") if t.get("class") == "key"]
             self.assertEqual(legend, ["rope-demo · RoPE · windows", "pope-demo · PoPE · windows"])
+        write_book(self.server.datasets / "book" / "a.txt", 3000, 5)
+        short = self.server.submit(dataset="book")["id"]
+        self.server.wait(short)
+        root = ElementTree.fromstring(self.server.get(f"{self.path}/curve.svg?with={short}").body)
+        self.assertEqual(root.find(SVG + "title").text, "Perplexity per token against length: books, book")
+        self.assertEqual([t.text for t in root.iter(SVG + "text") if t.get("class") == "key"],
+                         ["rope-demo · RoPE · windows · books", "rope-demo · RoPE · windows · book"])
         for query, parameter in (("jobs=", "jobs"), ("jobs=1,x", "jobs"), ("jobs=1,1", "jobs"), ("jobs=1,", "jobs"),
                                  (f"jobs={self.id}&metric=acc", "metric"), ("", "jobs")):
             reply = self.server.get("/api/v1/curve.svg?" + query)
