@@ -107,7 +107,7 @@ static void send_no_route(struct http_request *r, const char *allow)
 	if (!strcmp(r->method, "OPTIONS"))
 		http_send(r, 204, NULL, &none);
 	else
-		problem_send(r, 405, "%.20s is not allowed here; %s is", r->method, allow);
+		problem_send(r, 405, "%.20s is not allowed here; allowed: %s", r->method, allow);
 }
 
 /* -- checks before any handler ----------------------------------------------------------------- */
