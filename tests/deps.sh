@@ -24,10 +24,16 @@ done
 
 if ! command -v dpkg-query >/dev/null; then
 	missing=""
-	for module in libmicrohttpd libcjson sqlite3 libpcre2-8 libutf8proc libcurl libcrypto; do
+	modules="libmicrohttpd libcjson sqlite3 libpcre2-8 libutf8proc libcurl libcrypto"
+	case " $* " in *" test "*) modules="$modules check" ;; esac
+	command -v pkg-config >/dev/null || missing=" pkg-config"
+	for module in $modules; do
 		pkg-config --exists "$module" 2>/dev/null || missing="$missing $module"
 	done
-	echo 'int main(void){return 0;}' | ${CC:-cc} -x c - -ldnnl -o /dev/null 2>/dev/null || missing="$missing oneDNN"
+	printf '#include <oneapi/dnnl/dnnl.h>\nint main(void){return 0;}\n' | ${CC:-cc} -x c - -ldnnl -o /dev/null 2>/dev/null ||
+		missing="$missing oneDNN"
+	[ -e "${CHARTJS:-/usr/share/javascript/chart.js/chart.min.js}" ] ||
+		missing="$missing Chart.js-3 (make CHARTJS=.../chart.min.js)"
 	[ -z "$missing" ] || { echo "deps: not a Debian system; please install (development files):$missing" >&2; exit 1; }
 	exit 0
 fi
@@ -35,7 +41,7 @@ fi
 absent() { # the packages of "$@" that are not installed
 	for p in "$@"; do
 		dpkg-query -W -f '${Status}\n' "$p" 2>/dev/null | grep -q '^install ok installed' || echo "$p"
-	done
+	done | sort -u
 }
 
 # shellcheck disable=SC2046,SC2086
