@@ -9,6 +9,7 @@
 #include "eval/eval.h"
 #include "server/cmd.h"
 #include "server/options.h"
+#include "server/output.h"
 #include "server/progress.h"
 #include "server/report.h"
 
@@ -44,54 +45,6 @@ static const struct option_spec specs[] = {
     {"--items", "FILE", NULL, NULL, "also write the items, one JSON object a line", 0, NULL},
     {"--out", "FILE", NULL, NULL, "write the result there rather than to stdout", 0, NULL},
 };
-
-/* A file that appears under its name only when it is whole. */
-struct output {
-	const char *path; /* borrowed; NULL: not wanted */
-	char *partial;    /* owned: path.partial */
-	FILE *f;          /* owned */
-};
-
-static err_code output_open(struct output *o, const char *path, struct err *e)
-{
-	size_t n = path ? strlen(path) + sizeof ".partial" : 0;
-
-	o->path = path;
-	if (!path)
-		return ERR_OK;
-	o->partial = mem_alloc(n, 1, e);
-	if (!o->partial)
-		return e->code;
-	snprintf(o->partial, n, "%s.partial", path);
-	o->f = fopen(o->partial, "we");
-	return o->f ? ERR_OK : err_errno(e, "cannot write '%s'", o->partial);
-}
-
-static err_code output_commit(struct output *o, struct err *e)
-{
-	bool bad;
-
-	if (!o->f)
-		return ERR_OK;
-	bad = fflush(o->f) || ferror(o->f);
-	bad |= fclose(o->f) != 0;
-	o->f = NULL;
-	if (bad || rename(o->partial, o->path)) {
-		err_errno(e, "cannot write '%s'", o->path);
-		unlink(o->partial);
-		return e->code;
-	}
-	return ERR_OK;
-}
-
-static void output_release(struct output *o)
-{
-	if (o->f) {
-		fclose(o->f);
-		unlink(o->partial);
-	}
-	free(o->partial);
-}
 
 /* One run, from the command line to the result. */
 struct local_run {
@@ -180,9 +133,12 @@ static err_code read_request(struct local_run *r, struct err *e)
 	r->session_options.device = options_get(r->options, "--device");
 	r->session_options.dtype = options_get(r->options, "--dtype");
 	r->session_options.n_threads = (uint32_t)strtoul(options_get(r->options, "--threads"), NULL, 10);
-	if (output_open(&r->out, options_get(r->options, "--out"), e))
+	if (output_open(&r->out, "--out", options_get(r->options, "--out"), e) ||
+	    output_open(&r->items, "--items", options_get(r->options, "--items"), e))
 		return e->code;
-	return output_open(&r->items, options_get(r->options, "--items"), e);
+	if (output_same(&r->out, &r->items))
+		return err_set(e, ERR_INPUT, "--out and --items are one file: '%.200s'", r->out.path);
+	return ERR_OK;
 }
 
 /* -- the plan ---------------------------------------------------------------------------------- */
@@ -397,6 +353,18 @@ static err_code write_result(struct local_run *r, struct err *e)
 	return rc;
 }
 
+/* The result is written whatever becomes of the items. */
+static err_code write_outputs(struct local_run *r, struct err *e)
+{
+	struct err items;
+	err_code items_rc = write_items(r, &items), rc = write_result(r, e);
+
+	if (rc || !items_rc)
+		return rc;
+	*e = items;
+	return items_rc;
+}
+
 /* What cannot begin is usage or bad input (2); what began and did not end well is a failed evaluation (1). */
 static int run(struct local_run *r)
 {
@@ -412,9 +380,7 @@ static int run(struct local_run *r)
 	print_warnings(r->plan);
 	rc = score(r, &e);
 	if (!rc)
-		rc = write_items(r, &e);
-	if (!rc)
-		rc = write_result(r, &e);
+		rc = write_outputs(r, &e);
 	if (!rc && r->n_failed) {
 		e = r->first_failure;
 		rc = err_wrap(&e, "%zu of %u units failed, the first", r->n_failed, evaluation_n_units(r->ev));

@@ -1,8 +1,10 @@
 /* fathom: the program's entry. Dispatches to a subcommand through one table and makes sure that a result that could
  * not be written to stdout is not reported as success. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/cmd.h"
 
@@ -73,9 +75,21 @@ static int dispatch(int argc, char **argv)
 	return 2;
 }
 
+/* A standard stream that is closed would be the first file or socket opened, and messages would be written there. Its
+ * place is taken by one on which reads and writes go on failing. */
+static void hold_standard_streams(void)
+{
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+			_exit(2);
+}
+
 int main(int argc, char **argv)
 {
-	int status = dispatch(argc, argv);
+	int status;
+
+	hold_standard_streams();
+	status = dispatch(argc, argv);
 
 	if (fflush(stdout) || ferror(stdout)) {
 		fprintf(stderr, "fathom: cannot write to stdout: %s\n", strerror(errno));

@@ -1,6 +1,7 @@
 /* fathom run and fathom tokenize as processes: results, formats, files, exit statuses, SIGINT; and reports from a result
  * made by hand. FATHOM is the program, else build/fathom. */
 #include <check.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -228,6 +229,76 @@ START_TEST(outputs_that_cannot_be_written_are_refused_at_once_and_failure_leaves
 }
 END_TEST
 
+START_TEST(an_output_that_could_only_fail_at_the_end_is_refused_before_the_start)
+{
+	static const struct {
+		const char *args, *message;
+	} cases[] = {
+	    {"--out books", "--out: 'books' is a folder"},
+	    {"--items books", "--items: 'books' is a folder"},
+	    {"--out ''", "--out: the path is empty"},
+	    {"--out r.json --items r.json", "--out and --items are one file: 'r.json'"},
+	    {"--out r.json --items ./r.json", "--out and --items are one file: 'r.json'"},
+	};
+	char args[200];
+
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		snprintf(args, sizeof args, RUN "%s", cases[i].args);
+		ck_assert_int_eq(fathom(args), 2);
+		ck_assert_ptr_nonnull(strstr(output("stderr"), cases[i].message));
+		ck_assert(!exists("r.json") && !exists("r.json.partial") && !exists("books.partial"));
+	}
+}
+END_TEST
+
+START_TEST(an_output_that_is_no_regular_file_is_written_and_not_replaced)
+{
+	char path[2 * PATH_MAX], text[1 << 16];
+	struct stat st;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof path, "%s/pipe", root);
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	fd = open(path, O_RDWR | O_NONBLOCK);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fathom(RUN "--format csv --out pipe"), 0);
+	n = read(fd, text, sizeof text - 1);
+	ck_assert_int_gt(n, 100);
+	ck_assert_int_eq(strncmp(text, "model,", 6), 0);
+	close(fd);
+	ck_assert(!lstat(path, &st) && S_ISFIFO(st.st_mode));
+
+	/* a link stays one, and what it points to is replaced */
+	fixture_write(root, "target", "old", 3);
+	snprintf(path, sizeof path, "%s/link", root);
+	ck_assert_int_eq(symlink("target", path), 0);
+	ck_assert_int_eq(fathom(RUN "--format csv --out link"), 0);
+	ck_assert(!lstat(path, &st) && S_ISLNK(st.st_mode));
+	ck_assert_int_eq(strncmp(output("target"), "model,", 6), 0);
+}
+END_TEST
+
+START_TEST(items_that_cannot_be_written_do_not_cost_the_result)
+{
+	char path[2 * PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/full", root); /* a link, so that a fault costs the link and not the device */
+	ck_assert_int_eq(symlink("/dev/full", path), 0);
+	ck_assert_int_eq(fathom(RUN "--format csv --items full"), 1);
+	ck_assert_int_eq(strncmp(output("stdout"), "model,", 6), 0);
+	ck_assert_ptr_nonnull(strstr(output("stderr"), "cannot write 'full'"));
+}
+END_TEST
+
+START_TEST(messages_never_land_in_a_file_when_stderr_is_closed)
+{
+	ck_assert_int_eq(
+	    fathom("run --model tiny --data books --set lengths=500 --format json --out r.json 2>&-; true"), 0);
+	json_free(fixture_json(output("r.json")));
+}
+END_TEST
+
 START_TEST(a_truncated_checkpoint_is_named_with_its_tensor)
 {
 	char path[2 * PATH_MAX];
@@ -441,6 +512,10 @@ Suite *run_suite(void)
 	tcase_add_test(process, help_explains_the_task_too);
 	tcase_add_test(process, bad_usage_and_bad_input_exit_with_two_and_say_why);
 	tcase_add_test(process, outputs_that_cannot_be_written_are_refused_at_once_and_failure_leaves_none);
+	tcase_add_test(process, an_output_that_could_only_fail_at_the_end_is_refused_before_the_start);
+	tcase_add_test(process, an_output_that_is_no_regular_file_is_written_and_not_replaced);
+	tcase_add_test(process, items_that_cannot_be_written_do_not_cost_the_result);
+	tcase_add_test(process, messages_never_land_in_a_file_when_stderr_is_closed);
 	tcase_add_test(process, a_truncated_checkpoint_is_named_with_its_tensor);
 	tcase_add_test(process, a_run_with_a_failed_unit_prints_the_rest_as_partial_and_exits_with_one);
 	tcase_add_test(process, windows_that_cannot_fit_are_refused_with_the_numbers);
