@@ -73,6 +73,15 @@ void utf8_put(struct buf *out, uint32_t cp)
 	buf_append(out, s, n);
 }
 
+size_t utf8_count(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += (*s & 0xC0) != 0x80;
+	return n;
+}
+
 /* Bytes from s that are ASCII, eight at a time. */
 static size_t ascii_run(const char *s, size_t len)
 {

@@ -18,6 +18,9 @@ uint32_t utf8_next(const char *s, size_t len, size_t *n);
 /* Appends the UTF-8 form of a scalar value. */
 void utf8_put(struct buf *out, uint32_t cp);
 
+/* Characters of a string of valid UTF-8: near enough to columns on a terminal. */
+size_t utf8_count(const char *s);
+
 /* The index of the first byte that is not part of well-formed UTF-8; len when all is well. */
 size_t utf8_valid_prefix(const char *s, size_t len);
 

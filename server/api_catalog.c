@@ -37,17 +37,13 @@ static void model_list_free(void *data)
 static int add_name(void *arg, const char *name, const char *path)
 {
 	struct model_list *l = arg;
-	size_t cap = l->cap ? 2 * l->cap : 32;
-	char **names;
+	struct err ignored;
+	char **names = mem_grow(l->names, &l->cap, l->n + 1, sizeof *names, &ignored);
 
 	(void)path;
-	if (l->n == l->cap) {
-		names = realloc(l->names, cap * sizeof *names);
-		if (!names)
-			return 1;
-		l->names = names;
-		l->cap = cap;
-	}
+	if (!names)
+		return 1;
+	l->names = names;
 	l->names[l->n] = strdup(name);
 	return l->names[l->n] ? (l->n++, 0) : 1;
 }
@@ -210,20 +206,9 @@ struct tally {
 	char format[16]; /* of the first file */
 };
 
-static bool is_data_file(const char *name)
-{
-	static const char *const suffixes[] = {".txt", ".jsonl", ".json", ".tsv"};
-	size_t n = strlen(name);
-
-	for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-		if (n > strlen(suffixes[i]) && !strcmp(name + n - strlen(suffixes[i]), suffixes[i]))
-			return true;
-	return false;
-}
-
 static void count_file(struct tally *t, const char *path, const struct stat *st)
 {
-	if (!is_data_file(path))
+	if (!registry_is_data_file(path))
 		return;
 	if (!t->files)
 		snprintf(t->format, sizeof t->format, "%s", strrchr(path, '.') + 1);

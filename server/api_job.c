@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/clock.h"
 #include "engine/sha256.h"
 #include "server/api.h"
 #include "server/problem.h"
@@ -71,7 +72,7 @@ void api_job_get(struct http_request *r)
 		return;
 	}
 	if (wait && seconds && !r->deadline_ms)
-		r->deadline_ms = http_now_ms() + seconds * 1000;
+		r->deadline_ms = clock_mono_ms() + seconds * 1000;
 	if (store_job_get(api_of(r)->store, r->id, &j, &e)) {
 		problem_error(r, &e);
 		return;

@@ -55,21 +55,6 @@ static err_code need_string(const struct json *v, const char *what, const char *
 	return ERR_OK;
 }
 
-/* "~" and "/" as RFC 6901 escapes them. */
-static void point_at(struct err *e, const char *parent, const char *key)
-{
-	struct buf b = BUF_INIT(sizeof e->pointer - 1);
-
-	for (; *key && b.len < 150; key++) {
-		if (*key == '~' || *key == '/')
-			buf_puts(&b, *key == '~' ? "~0" : "~1");
-		else
-			buf_putc(&b, *key);
-	}
-	err_at(e, "%s/%s", parent, buf_str(&b));
-	buf_release(&b);
-}
-
 static err_code take_model(struct draft *d, const struct json *v, struct err *e)
 {
 	char *path = NULL;
@@ -153,8 +138,7 @@ static err_code check_position(const struct json *v, struct err *e)
 		if (!json_is_object(m) && !json_is_array(m))
 			continue;
 		err_set(e, ERR_INPUT, "member '%.100s' of position is %s", json_key(m), json_type_name(m));
-		point_at(e, "/engine/position", json_key(m));
-		return e->code;
+		return err_at_member(e, "/engine/position", json_key(m));
 	}
 	if (!json_get_string(v, "type")) {
 		err_set(e, ERR_INPUT, "position needs a type, such as \"yarn\"");
@@ -184,8 +168,7 @@ static err_code check_engine(const struct json *v, const char **device, const ch
 			err_set(e, ERR_INPUT, "unknown member '%.100s'; known: device, dtype, position", key);
 		}
 		if (e->code) {
-			point_at(e, "/engine", key);
-			return e->code;
+			return err_at_member(e, "/engine", key);
 		}
 	}
 	return check_position(json_get(v, "position"), e);
@@ -249,8 +232,7 @@ static err_code check_tag(const struct json *m, struct err *e)
 		        key, MAX_NAME);
 	else
 		return ERR_OK;
-	point_at(e, "/tags", key);
-	return e->code;
+	return err_at_member(e, "/tags", key);
 }
 
 /* Sorted by key, so that equal tags give equal requests. */
@@ -310,8 +292,7 @@ static err_code refuse_unknown(const struct json *body, struct err *e)
 		err_set(e, ERR_INPUT,
 		        "unknown member '%.100s'; known: model, task, dataset, params, engine, name, tags, priority",
 		        json_key(m));
-		point_at(e, "", json_key(m));
-		return e->code;
+		return err_at_member(e, "", json_key(m));
 	}
 	return ERR_OK;
 }

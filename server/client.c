@@ -8,6 +8,8 @@
 
 #include <curl/curl.h>
 
+#include "engine/utf8.h"
+
 #define MAX_REPLY ((size_t)1 << 30)
 
 struct client {
@@ -233,16 +235,11 @@ void client_escape(struct buf *out, const char *s)
 
 err_code client_table_add(struct client_table *t, const char *const *cells, struct err *e)
 {
-	size_t cap = t->cap_rows ? 2 * t->cap_rows : 32;
-	char **grown;
+	char **grown = mem_grow(t->cells, &t->cap_rows, t->n_rows + 1, t->n_columns * sizeof *grown, e);
 
-	if (t->n_rows == t->cap_rows) {
-		grown = realloc(t->cells, cap * t->n_columns * sizeof *grown);
-		if (!grown)
-			return err_set(e, ERR_MEMORY, "out of memory");
-		t->cells = grown;
-		t->cap_rows = cap;
-	}
+	if (!grown)
+		return e->code;
+	t->cells = grown;
 	for (size_t i = 0; i < t->n_columns; i++) {
 		t->cells[t->n_rows * t->n_columns + i] = mem_strdup(cells[i] && *cells[i] ? cells[i] : "-", e);
 		if (!t->cells[t->n_rows * t->n_columns + i]) {
@@ -255,19 +252,9 @@ err_code client_table_add(struct client_table *t, const char *const *cells, stru
 	return ERR_OK;
 }
 
-/* Characters, near enough to columns. */
-static size_t text_width(const char *s)
-{
-	size_t width = 0;
-
-	for (; *s; s++)
-		width += ((unsigned char)*s & 0xC0) != 0x80;
-	return width;
-}
-
 static void print_cell(const char *s, size_t width, bool right, bool last)
 {
-	size_t room = width - text_width(s);
+	size_t room = width - utf8_count(s);
 
 	if (right)
 		printf("%*s%s", (int)room, "", s);
@@ -276,14 +263,14 @@ static void print_cell(const char *s, size_t width, bool right, bool last)
 	fputs(last ? "\n" : "  ", stdout);
 }
 
-void client_table_print(const struct client_table *t)
+static void print_table(const struct client_table *t)
 {
 	size_t width[16] = {0};
 
 	for (size_t i = 0; i < t->n_columns; i++) {
-		width[i] = text_width(t->head[i]);
+		width[i] = utf8_count(t->head[i]);
 		for (size_t k = 0; k < t->n_rows; k++) {
-			size_t w = text_width(t->cells[k * t->n_columns + i]);
+			size_t w = utf8_count(t->cells[k * t->n_columns + i]);
 
 			width[i] = w > width[i] ? w : width[i];
 		}
@@ -295,9 +282,24 @@ void client_table_print(const struct client_table *t)
 		           (k + 1) % t->n_columns == 0);
 }
 
-void client_table_release(struct client_table *t)
+static void release_rows(struct client_table *t)
 {
 	for (size_t k = 0; k < t->n_rows * t->n_columns; k++)
 		free(t->cells[k]);
 	free(t->cells);
+}
+
+err_code client_print_list(struct client *c, const char *path, struct client_table *t, client_add_row *add,
+                           struct err *e)
+{
+	struct json *list = NULL;
+	err_code rc = client_get(c, path, &list, e);
+
+	for (const struct json *j = json_first(json_get(list, "data")); j && !rc; j = json_next(j))
+		rc = add(t, j, e);
+	if (!rc)
+		print_table(t);
+	release_rows(t);
+	json_free(list);
+	return rc;
 }

@@ -44,7 +44,7 @@ err_code client_print(struct client *c, const char *path, struct err *e);
 /* Appends s percent-encoded, so that it is one component of a path or one value of a query. */
 void client_escape(struct buf *out, const char *s);
 
-/* Prints rows of cells in aligned columns; the first row is the head. Numeric columns go right. */
+/* Rows of cells, printed in aligned columns under a head. Numeric columns go right. */
 struct client_table {
 	const char *const *head; /* [n_columns] borrowed */
 	const bool *right;       /* [n_columns] borrowed */
@@ -54,12 +54,14 @@ struct client_table {
 };
 /* Copies n_columns strings; NULL shows as "-". */
 err_code client_table_add(struct client_table *t, const char *const *cells, struct err *e);
-void client_table_print(const struct client_table *t);
-void client_table_release(struct client_table *t);
+
+/* GET; `add` makes a row of each member of "data"; then the table is printed. */
+typedef err_code client_add_row(struct client_table *t, const struct json *member, struct err *e);
+err_code client_print_list(struct client *c, const char *path, struct client_table *t, client_add_row *add,
+                           struct err *e);
 
 /* cmd_wait.c: follows a job to its end, with a bar on stderr when that is a terminal; prints its result on stdout in this
  * format ("table", "json", "csv", "markdown"). The exit status of `fathom wait`. */
 int client_follow(struct client *c, const char *command, int64_t job, const char *format);
-err_code client_check_format(const char *value, struct err *e);
 
 #endif

@@ -19,4 +19,8 @@ int cmd_tasks(int argc, char **argv);
 /* Prints "fathom <name>: message" on stderr and returns 2. */
 int cmd_error(const char *name, const struct err *e);
 
+/* Checks of options (struct option_spec) that more than one command has. */
+err_code cmd_check_format(const char *value, struct err *e);
+err_code cmd_check_threads(const char *value, struct err *e);
+
 #endif

@@ -57,16 +57,8 @@ static err_code print_jobs(struct client *c, const char *path, struct err *e)
 	static const char *const head[] = {"ID", "STATE", "DONE", "MODEL", "TASK", "DATASET", "NAME", "CREATED (UTC)"};
 	static const bool right[] = {true, false, true, false, false, false, false, false};
 	struct client_table t = {.head = head, .right = right, .n_columns = 8};
-	struct json *list = NULL;
-	err_code rc = client_get(c, path, &list, e);
 
-	for (const struct json *j = json_first(json_get(list, "data")); j && !rc; j = json_next(j))
-		rc = add_job(&t, j, e);
-	if (!rc)
-		client_table_print(&t);
-	client_table_release(&t);
-	json_free(list);
-	return rc;
+	return client_print_list(c, path, &t, add_job, e);
 }
 
 int cmd_jobs(int argc, char **argv)
@@ -84,13 +76,9 @@ int cmd_jobs(int argc, char **argv)
 		goto out;
 	buf_puts(&path, "/api/v1/jobs");
 	put_query(&path, o);
-	if (options_n_args(o)) {
-		err_set(&e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(o, 0));
+	if (options_no_args(o, &e) || client_open(options_get(o, "--server"), &c, &e) ||
+	    (options_count(o, "--json") ? client_print : print_jobs)(c, buf_str(&path), &e))
 		status = cmd_error("jobs", &e);
-	} else if (client_open(options_get(o, "--server"), &c, &e) ||
-	           (options_count(o, "--json") ? client_print : print_jobs)(c, buf_str(&path), &e)) {
-		status = cmd_error("jobs", &e);
-	}
 out:
 	client_close(c);
 	buf_release(&path);

@@ -46,7 +46,7 @@ struct listing {
 	const char *head[5];
 	bool right[5];
 	size_t n_columns;
-	err_code (*add)(struct client_table *t, const struct json *j, struct err *e);
+	client_add_row *add;
 };
 
 static const struct listing models = {
@@ -73,16 +73,8 @@ static const struct listing tasks = {
 static err_code print_list(struct client *c, const struct listing *l, struct err *e)
 {
 	struct client_table t = {.head = l->head, .right = l->right, .n_columns = l->n_columns};
-	struct json *list = NULL;
-	err_code rc = client_get(c, l->path, &list, e);
 
-	for (const struct json *j = json_first(json_get(list, "data")); j && !rc; j = json_next(j))
-		rc = l->add(&t, j, e);
-	if (!rc)
-		client_table_print(&t);
-	client_table_release(&t);
-	json_free(list);
-	return rc;
+	return client_print_list(c, l->path, &t, l->add, e);
 }
 
 static err_code show(struct client *c, const struct listing *l, const struct options *o, struct err *e)

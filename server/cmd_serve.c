@@ -177,15 +177,8 @@ int cmd_serve(int argc, char **argv)
 		return cmd_error("serve", &e);
 	if (help)
 		goto out;
-	if (options_n_args(o)) {
-		err_set(&e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(o, 0));
-		status = cmd_error("serve", &e);
-		goto out;
-	}
 	block_signals();
-	if (start(&s, o, &e))
-		status = cmd_error("serve", &e);
-	else if (core_run(s.core, &e))
+	if (options_no_args(o, &e) || start(&s, o, &e) || core_run(s.core, &e))
 		status = cmd_error("serve", &e);
 out:
 	http_free(s.http);

@@ -45,7 +45,7 @@ static const struct option_spec specs[] = {
     {"--priority", "N", NULL, NULL, "higher ones run first", 0, check_number},
     {"--idempotency-key", "KEY", NULL, NULL, "submitting again with it gives the same job", 0, NULL},
     {"--wait", NULL, NULL, NULL, "wait for the end and print the result, as fathom wait does", 0, NULL},
-    {"--format", "NAME", NULL, "table", "of --wait: table, json, csv or markdown", 0, client_check_format},
+    {"--format", "NAME", NULL, "table", "of --wait: table, json, csv or markdown", 0, cmd_check_format},
 };
 
 static void put_given(struct json_writer *w, const char *key, const struct options *o, const char *flag)
@@ -107,8 +107,8 @@ static err_code write_body(struct buf *b, const struct options *o, struct err *e
 	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
 		if (!options_get(o, needed[i]))
 			return err_set(e, ERR_INPUT, "option %s is needed", needed[i]);
-	if (options_n_args(o))
-		return err_set(e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(o, 0));
+	if (options_no_args(o, e))
+		return e->code;
 	json_begin_object(&w, NULL);
 	put_given(&w, "model", o, "--model");
 	put_given(&w, "task", o, "--task");

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "engine/json.h"
+#include "engine/path.h"
 #include "engine/tokenizer.h"
 #include "engine/utf8.h"
 #include "server/cmd.h"
@@ -57,11 +58,10 @@ static err_code tokenize(const char *model, const char *file, bool json, struct 
 	           out = BUF_INIT(SIZE_MAX / 2);
 	struct token_list tokens = {0};
 	struct tokenizer *t = NULL;
-	size_t n_replaced = 0, len = strlen(model);
-	bool is_file = len > 5 && !strcmp(model + len - 5, ".json");
+	size_t n_replaced = 0;
 	err_code rc;
 
-	buf_printf(&path, is_file ? "%s" : "%s/tokenizer.json", model);
+	buf_printf(&path, path_has_suffix(model, ".json") ? "%s" : "%s/tokenizer.json", model);
 	rc = tokenizer_open(buf_str(&path), &t, e);
 	if (!rc)
 		rc = read_text(file, &raw, e);
@@ -107,11 +107,10 @@ int cmd_tokenize(int argc, char **argv)
 	if (rc)
 		return cmd_error("tokenize", &e);
 	model = options_get(options, "--model");
-	if (options_n_args(options))
-		rc = err_set(&e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(options, 0));
-	else if (!model)
+	rc = options_no_args(options, &e);
+	if (!rc && !model)
 		rc = err_set(&e, ERR_INPUT, "--model is missing");
-	else
+	if (!rc)
 		rc = tokenize(model, options_get(options, "--file"), options_count(options, "--json") > 0, &e);
 	options_free(options);
 	return rc ? cmd_error("tokenize", &e) : 0;

@@ -207,19 +207,9 @@ int client_follow(struct client *c, const char *command, int64_t id, const char 
 	return status;
 }
 
-err_code client_check_format(const char *value, struct err *e)
-{
-	static const char *const formats[] = {"table", "json", "csv", "markdown"};
-
-	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-		if (!strcmp(value, formats[i]))
-			return ERR_OK;
-	return err_set(e, ERR_INPUT, "is none of table, json, csv, markdown");
-}
-
 static const struct option_spec specs[] = {
     CLIENT_OPTION,
-    {"--format", "NAME", NULL, "table", "table, json, csv or markdown", 0, client_check_format},
+    {"--format", "NAME", NULL, "table", "table, json, csv or markdown", 0, cmd_check_format},
 };
 
 int cmd_wait(int argc, char **argv)

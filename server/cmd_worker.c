@@ -5,19 +5,9 @@
 #include "server/cmd.h"
 #include "server/options.h"
 
-static err_code check_threads(const char *value, struct err *e)
-{
-	char *end;
-	long n = strtol(value, &end, 10);
-
-	if (*value < '0' || *value > '9' || *end || n > 1024)
-		return err_set(e, ERR_INPUT, "--threads: '%.100s' is not a number from 0 to 1024", value);
-	return ERR_OK;
-}
-
 static const struct option_spec specs[] = {
     {"--device", "DEVICE", NULL, "auto", "cpu, cuda:N, auto, or none: only describes models", 0, NULL},
-    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, check_threads},
+    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},
     {"--models", "DIR", NULL, NULL, "where models are", 1, NULL},
     {"--datasets", "DIR", NULL, NULL, "where datasets are", 1, NULL},
 };
@@ -37,8 +27,7 @@ int cmd_worker(int argc, char **argv)
 		return cmd_error("worker", &e);
 	if (help)
 		return 0;
-	if (options_n_args(options)) {
-		err_set(&e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(options, 0));
+	if (options_no_args(options, &e)) {
 		options_free(options);
 		return cmd_error("worker", &e);
 	}

@@ -18,30 +18,14 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 
 #define RETRY_MS     1000
 #define MAX_REFUSALS 60
 #define DRAIN_MS     3000
-
-int64_t core_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static int64_t unix_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 void core_changed(struct core *c, int64_t job)
 {
@@ -52,15 +36,19 @@ void core_changed(struct core *c, int64_t job)
 void core_store_refused(struct core *c, const struct err *why)
 {
 	log_error("the store refused a write, which is tried again: %s", why->msg);
-	c->retry_ms = core_now_ms() + RETRY_MS;
+	c->retry_ms = clock_mono_ms() + RETRY_MS;
 	c->refusals++;
 	c->last_refusal = *why;
 }
 
-void core_store_took(struct core *c)
+err_code core_store_end(struct core *c, err_code rc, struct err *e)
 {
-	c->retry_ms = 0;
-	c->refusals = 0;
+	rc = store_end(c->store, rc, e);
+	if (!rc) {
+		c->retry_ms = 0;
+		c->refusals = 0;
+	}
+	return rc;
 }
 
 bool core_store_waits(const struct core *c, int64_t now_ms)
@@ -116,7 +104,7 @@ static void publish(struct core *c)
 	for (size_t w = 0; w < c->n_slots; w++) {
 		fill_view(c, w, &v);
 		/* only this thread writes views, so it may read them without the lock */
-		v.since_ms = strcmp(v.state, c->views[w].state) ? unix_ms() : c->views[w].since_ms;
+		v.since_ms = strcmp(v.state, c->views[w].state) ? clock_unix_ms() : c->views[w].since_ms;
 		pthread_mutex_lock(&c->lock);
 		c->views[w] = v;
 		pthread_mutex_unlock(&c->lock);
@@ -200,13 +188,9 @@ static err_code recover(struct core *c, struct err *e)
 	size_t n = 0;
 	err_code rc = store_begin(c->store, e);
 
-	if (rc)
-		return rc;
-	rc = store_recover(c->store, e);
 	if (!rc)
-		rc = store_commit(c->store, e);
-	else
-		store_rollback(c->store);
+		rc = store_recover(c->store, e);
+	rc = core_store_end(c, rc, e);
 	if (!rc)
 		rc = store_job_active(c->store, &ids, &n, e);
 	for (size_t i = 0; !rc && i < n; i++)
@@ -372,13 +356,7 @@ static err_code write_group(struct core *c, struct request *list, struct err *e)
 		rc = write_request(c, r, &r->err) ? store_savepoint_rollback(c->store, e)
 		                                  : store_savepoint_release(c->store, e);
 	}
-	if (!rc)
-		rc = store_commit(c->store, e);
-	if (rc)
-		store_rollback(c->store);
-	else
-		core_store_took(c);
-	return rc;
+	return core_store_end(c, rc, e);
 }
 
 /* Brings the scheduler up to what the commit made true. */
@@ -479,7 +457,7 @@ static void read_wakes(struct core *c, const struct pollfd fds[2])
 
 static int timeout_until(const struct core *c, int64_t latest_ms)
 {
-	int64_t now = core_now_ms(), at = supervise_deadline(c), describe = describe_deadline(c);
+	int64_t now = clock_mono_ms(), at = supervise_deadline(c), describe = describe_deadline(c);
 
 	at = describe < at ? describe : at;
 	at = latest_ms < at ? latest_ms : at;
@@ -495,7 +473,7 @@ static void wait_and_move(struct core *c, int64_t latest_ms)
 {
 	struct pollfd fds[2 + (SCHEDULER_MAX_WORKERS + DESCRIBE_MAX) * LINK_FDS] = {
 	    {.fd = c->signal_fd, .events = POLLIN}, {.fd = c->wake_fd, .events = POLLIN}};
-	bool pause = core_store_waits(c, core_now_ms());
+	bool pause = core_store_waits(c, clock_mono_ms());
 	size_t n = 2, at = 2;
 
 	for (size_t w = 0; w < c->n_slots; w++)
@@ -517,14 +495,14 @@ static void wait_and_move(struct core *c, int64_t latest_ms)
 
 static void assign_all(struct core *c)
 {
-	for (size_t w = 0; w < c->n_slots && !core_store_waits(c, core_now_ms()); w++)
+	for (size_t w = 0; w < c->n_slots && !core_store_waits(c, clock_mono_ms()); w++)
 		dispatch_assign(c, w);
 }
 
 /* Workers end when their stdin does. What they had sent is still stored; what is left is in the store as it stands. */
 static err_code drain(struct core *c, struct err *e)
 {
-	int64_t deadline = core_now_ms() + DRAIN_MS;
+	int64_t deadline = clock_mono_ms() + DRAIN_MS;
 	struct err stopping;
 
 	c->draining = true;
@@ -532,8 +510,8 @@ static err_code drain(struct core *c, struct err *e)
 	refuse_all(take_queue(c, true), &stopping);
 	describe_cancel_all(c);
 	supervise_shut(c);
-	while (supervise_any(c) && core_now_ms() < deadline) {
-		supervise_step(c, core_now_ms());
+	while (supervise_any(c) && clock_mono_ms() < deadline) {
+		supervise_step(c, clock_mono_ms());
 		if (supervise_any(c))
 			wait_and_move(c, deadline);
 	}
@@ -548,7 +526,7 @@ err_code core_run(struct core *c, struct err *e)
 	err_code rc = ERR_OK;
 
 	while (!rc && !core_stopping(c)) {
-		int64_t now = core_now_ms();
+		int64_t now = clock_mono_ms();
 
 		supervise_step(c, now);
 		rc = serve_requests(c, e);

@@ -60,11 +60,11 @@ struct core {
 	struct worker_view views[SCHEDULER_MAX_WORKERS];
 };
 
-int64_t core_now_ms(void); /* monotonic */
 void core_changed(struct core *c, int64_t job);
 /* The store refused what must not be lost: it is tried again in a second, and told. */
 void core_store_refused(struct core *c, const struct err *why);
-void core_store_took(struct core *c);
+/* store_end; a commit that the store took ends its refusals. */
+err_code core_store_end(struct core *c, err_code rc, struct err *e);
 bool core_store_waits(const struct core *c, int64_t now_ms);
 /* Puts a stored job that is not final into the scheduler. */
 err_code core_load_job(struct core *c, int64_t id, struct err *e);
@@ -87,6 +87,9 @@ void dispatch_forget(struct core *c, size_t w);                  /* ends its hol
 /* event.c */
 /* ERR_OK: the line is done with. Else the store refused its effect, nothing was changed, and it must come again. */
 err_code event_handle(struct core *c, size_t w, const char *line, size_t len, struct err *e);
+
+/* Why, of a "failed" event, into *why. */
+void event_failure(const struct json *event, struct err *why);
 
 /* settle.c */
 void settle_jobs(struct core *c);

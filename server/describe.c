@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "engine/log.h"
+#include "engine/path.h"
 
 #define DESCRIBE_MS 60000
 
@@ -27,14 +28,10 @@ struct describe {
 static bool is_model_file(const char *name)
 {
 	static const char *const ends[] = {".json", ".safetensors", ".gguf", ".model"};
-	size_t len = strlen(name);
 
-	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-		size_t n = strlen(ends[i]);
-
-		if (name[0] != '.' && len > n && !strcmp(name + len - n, ends[i]))
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+		if (name[0] != '.' && path_has_suffix(name, ends[i]))
 			return true;
-	}
 	return false;
 }
 
@@ -202,14 +199,9 @@ static void keep(struct core *c, const struct describe *d, const char *text)
 	struct err e;
 	err_code rc = store_begin(c->store, &e);
 
-	if (!rc) {
+	if (!rc)
 		rc = store_model_put(c->store, d->path, d->stat_key, text, &e);
-		if (!rc)
-			rc = store_commit(c->store, &e);
-		if (rc)
-			store_rollback(c->store);
-	}
-	if (rc)
+	if (core_store_end(c, rc, &e))
 		log_warn("the description of model '%s' is not kept: %s", d->model, e.msg);
 }
 
@@ -218,7 +210,7 @@ static void handle_line(struct core *c, struct describe *d, const char *line, si
 	struct json *json = NULL;
 	struct buf text = BUF_INIT((size_t)16 << 20);
 	struct json_writer w = JSON_WRITER(&text);
-	const char *event, *message, *code;
+	const char *event;
 	struct err why;
 
 	if (json_parse(line, len, &json, &why)) {
@@ -235,9 +227,7 @@ static void handle_line(struct core *c, struct describe *d, const char *line, si
 			answer_all(d, buf_str(&text), NULL);
 		}
 	} else if (event && !strcmp(event, "failed")) {
-		code = json_get_string(json, "code");
-		message = json_get_string(json, "message");
-		err_set(&why, err_from_name(code ? code : "io"), "%s", message ? message : "no reason given");
+		event_failure(json, &why);
 		answer_all(d, NULL, &why);
 	}
 	buf_release(&text);

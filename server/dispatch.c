@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "eval/wire.h"
 
@@ -109,16 +110,11 @@ static err_code start_job(struct core *c, struct sched_job *j, struct err *e)
 {
 	err_code rc = store_begin(c->store, e);
 
+	if (!rc)
+		rc = store_job_start(c->store, j->id, e);
+	rc = core_store_end(c, rc, e);
 	if (rc)
 		return rc;
-	rc = store_job_start(c->store, j->id, e);
-	if (!rc)
-		rc = store_commit(c->store, e);
-	if (rc) {
-		store_rollback(c->store);
-		return rc;
-	}
-	core_store_took(c);
 	j->state = JOB_RUNNING;
 	free(j->waiting);
 	j->waiting = NULL;
@@ -139,7 +135,7 @@ void dispatch_assign(struct core *c, size_t w)
 {
 	struct sched_worker *k = &c->sched.workers[w];
 	struct slot *s = &c->slots[w];
-	int64_t now = core_now_ms();
+	int64_t now = clock_mono_ms();
 	enum sched_step step;
 	struct sched_job *j;
 	struct err e;
@@ -178,6 +174,6 @@ void dispatch_cancel(struct core *c, const struct sched_job *j)
 		if (k->job != j || (k->state != WORKER_PLANNING && k->state != WORKER_RUNNING))
 			continue;
 		send_simple(c, w, "cancel", k->ticket);
-		c->slots[w].kill_ms = core_now_ms() + (c->o.cancel_ms ? c->o.cancel_ms : CANCEL_MS);
+		c->slots[w].kill_ms = clock_mono_ms() + (c->o.cancel_ms ? c->o.cancel_ms : CANCEL_MS);
 	}
 }

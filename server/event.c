@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "eval/wire.h"
 #include "server/core_private.h"
@@ -159,16 +160,11 @@ static err_code pin(struct wire_event *v, const struct plan *p, struct err *e)
 
 	if (!rc)
 		rc = store_begin(s, e);
+	if (!rc)
+		rc = store_job_plan(s, j->id, buf_str(&p->text), &p->pins, p->n_units, p->tokens, e);
+	rc = core_store_end(v->c, rc, e);
 	if (rc)
 		goto out;
-	rc = store_job_plan(s, j->id, buf_str(&p->text), &p->pins, p->n_units, p->tokens, e);
-	if (!rc)
-		rc = store_commit(s, e);
-	if (rc) {
-		store_rollback(s);
-		goto out;
-	}
-	core_store_took(v->c);
 	j->pins = kept;
 	kept = (struct job_pins){0};
 	core_changed(v->c, j->id);
@@ -241,18 +237,13 @@ static err_code store_results(struct wire_event *v, const struct unit_result *r,
 	size_t stored = 0;
 	err_code rc = store_begin(s, e);
 
-	if (rc)
-		return rc;
-	rc = store_unit_put(s, v->job->id, r, n, seconds, &stored, e);
+	if (!rc)
+		rc = store_unit_put(s, v->job->id, r, n, seconds, &stored, e);
 	if (!rc && progress)
 		rc = store_event_progress(s, v->job->id, e);
-	if (!rc)
-		rc = store_commit(s, e);
-	if (rc) {
-		store_rollback(s);
+	rc = core_store_end(v->c, rc, e);
+	if (rc)
 		return rc;
-	}
-	core_store_took(v->c);
 	if (stored)
 		v->slot->backoff_ms = 0;
 	if (stored < n)
@@ -329,18 +320,12 @@ static err_code units_failed(struct wire_event *v, const struct json *units, con
 		if (!json_integer(u, &unit) || unit < 0 || unit >= v->job->n_units)
 			return bad_event(v, "the units that failed are malformed");
 	rc = store_begin(s, e);
-	if (rc)
-		return rc;
 	for (const struct json *u = json_first(units); !rc && u && json_integer(u, &unit); u = json_next(u))
 		if (v->job->units[unit] == UNIT_OUT)
 			rc = store_unit_fail(s, v->job->id, (uint32_t)unit, err_name(why->code), why->msg, e);
-	if (!rc)
-		rc = store_commit(s, e);
-	if (rc) {
-		store_rollback(s);
+	rc = core_store_end(v->c, rc, e);
+	if (rc)
 		return rc;
-	}
-	core_store_took(v->c);
 	for (const struct json *u = json_first(units); u && json_integer(u, &unit); u = json_next(u)) {
 		if (v->job->units[unit] != UNIT_OUT)
 			continue;
@@ -388,13 +373,19 @@ static err_code on_cancelled(struct wire_event *v, struct err *e)
 	return is_at_work(v) ? command_failed(v, &why) : ERR_OK;
 }
 
+void event_failure(const struct json *event, struct err *why)
+{
+	const char *code = json_get_string(event, "code"), *message = json_get_string(event, "message");
+
+	err_set(why, err_from_name(code ? code : "io"), "%s", message ? message : "the worker gave no reason");
+}
+
 static err_code on_failed(struct wire_event *v, struct err *e)
 {
-	const char *code = json_get_string(v->json, "code"), *message = json_get_string(v->json, "message");
 	const struct json *units = json_get(v->json, "units");
 	struct err why;
 
-	err_set(&why, err_from_name(code ? code : "io"), "%s", message ? message : "the worker gave no reason");
+	event_failure(v->json, &why);
 	if (!v->mine)
 		return ERR_OK;
 	if (units && v->job && v->worker->state == WORKER_RUNNING)
@@ -449,7 +440,7 @@ static const struct {
 err_code event_handle(struct core *c, size_t w, const char *line, size_t len, struct err *e)
 {
 	struct wire_event v = {
-	    .c = c, .w = w, .slot = &c->slots[w], .worker = &c->sched.workers[w], .now = core_now_ms()};
+	    .c = c, .w = w, .slot = &c->slots[w], .worker = &c->sched.workers[w], .now = clock_mono_ms()};
 	struct json *json = NULL;
 	const char *name;
 	int64_t ticket = 0;

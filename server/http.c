@@ -7,22 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "server/http_private.h"
 
 #define CHECK_MS  5000 /* how long a client that left may hold a wait */
 #define LINGER_MS 2000 /* for replies under way when stopping */
-
-int64_t http_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* Makes the thread look at what is under the lock. An eventfd write fails only when the counter is full: it rings then. */
 static void ring(struct http *h)
@@ -216,7 +208,7 @@ static bool is_changed(const struct news *n, int64_t key)
 
 static void wake_waits(struct http *h, const struct news *n)
 {
-	int64_t now = http_now_ms();
+	int64_t now = clock_mono_ms();
 	bool check = now >= h->next_check_ms;
 	struct http_request *next;
 
@@ -252,7 +244,7 @@ static void handle_news(struct http *h)
 /* Until MHD, a deadline or the next check wants attention; -1: forever. */
 static int poll_timeout(const struct http *h)
 {
-	int64_t now = http_now_ms(), at = INT64_MAX;
+	int64_t now = clock_mono_ms(), at = INT64_MAX;
 	int mhd = http_daemon_timeout_ms(h), ours = -1;
 
 	if (h->waits)
@@ -275,12 +267,12 @@ static void *http_main(void *arg)
 	                        {.fd = h->event_fd, .events = POLLIN}};
 	int64_t give_up_ms = 0;
 
-	while (!h->stopping || h->n_suspended || (h->n_requests && http_now_ms() < give_up_ms)) {
+	while (!h->stopping || h->n_suspended || (h->n_requests && clock_mono_ms() < give_up_ms)) {
 		if (poll(fds, 2, poll_timeout(h)) < 0 && errno != EINTR)
 			log_error("http: poll: %s", strerror(errno));
 		handle_news(h);
 		if (h->stopping && !give_up_ms)
-			give_up_ms = http_now_ms() + LINGER_MS;
+			give_up_ms = clock_mono_ms() + LINGER_MS;
 		http_daemon_run(h);
 	}
 	return NULL;

@@ -85,7 +85,8 @@ struct http_request {
 	} headers[HTTP_MAX_HEADERS];
 	http_handler *then;
 	bool body_too_large, bad_query, suspended, waiting;
-	int64_t wait_key, begun_us;
+	int64_t wait_key;
+	double begun_s;
 	http_pull *pull; /* of a stream */
 	const char *beat;
 	struct buf stream; /* pulled and not yet sent */
@@ -130,7 +131,5 @@ bool http_wait(struct http_request *r, int64_t key, http_handler *then);
  * http_wait. */
 #define HTTP_BEAT_MS 15000
 bool http_stream(struct http_request *r, const char *type, int64_t key, http_pull *pull, const char *beat);
-
-int64_t http_now_ms(void); /* monotonic */
 
 #endif

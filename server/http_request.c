@@ -7,11 +7,11 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <microhttpd.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "engine/utf8.h"
 #include "server/http_private.h"
@@ -20,14 +20,6 @@
 #define MEMORY_BYTES ((size_t)32 << 10)  /* a connection's request line and headers */
 #define MAX_DISCARD  (8 * HTTP_MAX_BODY) /* of a body that is refused anyway */
 #define QUERY_BYTES  2000                /* of one decoded parameter */
-
-static int64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 /* -- decoding ---------------------------------------------------------------------------------- */
 
@@ -239,7 +231,7 @@ static err_code refill(struct http_request *r, struct err *e)
 	if (!r->stream.len && r->wait_over)
 		buf_puts(&r->stream, r->beat);
 	if (r->stream.len || r->wait_over)
-		r->deadline_ms = http_now_ms() + HTTP_BEAT_MS;
+		r->deadline_ms = clock_mono_ms() + HTTP_BEAT_MS;
 	r->wait_over = false;
 	return ERR_OK;
 }
@@ -277,7 +269,7 @@ bool http_stream(struct http_request *r, const char *type, int64_t key, http_pul
 	r->beat = beat;
 	r->wait_key = key;
 	r->stream = BUF_INIT(HTTP_MAX_BODY);
-	r->deadline_ms = http_now_ms() + HTTP_BEAT_MS;
+	r->deadline_ms = clock_mono_ms() + HTTP_BEAT_MS;
 	set_response(r, 200, type, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 14, on_pull, r, NULL), 0);
 	return true;
 }
@@ -317,7 +309,7 @@ static struct http_request *request_new(struct http *h, struct MHD_Connection *c
 	r->method = method;
 	r->path = url;
 	r->body = BUF_INIT(HTTP_MAX_BODY);
-	r->begun_us = now_us();
+	r->begun_s = clock_mono_s();
 	h->n_requests++;
 	MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, take_query, r);
 	return r;
@@ -403,7 +395,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **con_cls, en
 	if (!r)
 		return;
 	log_debug("http: %s %s: %u, %zu bytes, %.1f ms%s", r->method, r->path, r->status, r->reply_bytes,
-	          (double)(now_us() - r->begun_us) / 1e3,
+	          (clock_mono_s() - r->begun_s) * 1e3,
 	          why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", not delivered");
 	request_free(r);
 	*con_cls = NULL;

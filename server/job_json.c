@@ -1,22 +1,16 @@
 /* A job as the API shows it. Times are RFC 3339 in UTC; columns that hold JSON go out as they are stored. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/clock.h"
 #include "server/api.h"
 
 void api_put_time(struct json_writer *w, const char *key, int64_t ms)
 {
-	char text[48], whole[32];
-	time_t s = (time_t)(ms / 1000);
-	struct tm tm;
+	char text[CLOCK_TEXT];
 
-	if (!ms || !gmtime_r(&s, &tm) || !strftime(whole, sizeof whole, "%Y-%m-%dT%H:%M:%S", &tm)) {
-		json_put_null(w, key);
-		return;
-	}
-	snprintf(text, sizeof text, "%s.%03dZ", whole, (int)(ms % 1000));
-	json_put_string(w, key, text);
+	clock_format(ms, text);
+	json_put_string(w, key, ms && *text ? text : NULL);
 }
 
 static void put_json(struct json_writer *w, const char *key, const char *text)
@@ -30,14 +24,12 @@ static void put_json(struct json_writer *w, const char *key, const char *text)
 /* Tokens a second: of the units that are stored, else of the first batch by the clock; 0 when unknown. */
 static double rate_of(const struct job *j, int64_t done)
 {
-	struct timespec now;
-	double elapsed;
+	double elapsed_s;
 
 	if (j->seconds > 0 && j->done_tokens > 0)
 		return (double)j->done_tokens / j->seconds;
-	clock_gettime(CLOCK_REALTIME, &now);
-	elapsed = (double)now.tv_sec - (double)j->started_ms / 1e3;
-	return j->started_ms && elapsed >= 1 ? (double)done / elapsed : 0;
+	elapsed_s = (double)(clock_unix_ms() - j->started_ms) / 1e3;
+	return j->started_ms && elapsed_s >= 1 ? (double)done / elapsed_s : 0;
 }
 
 static void put_progress(struct json_writer *w, const struct job *j, int64_t live)

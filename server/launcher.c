@@ -14,23 +14,19 @@ struct list {
 
 static void list_push(struct list *l, const char *s)
 {
-	if (l->n + 1 >= l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 32;
-		char **grown = realloc(l->items, cap * sizeof *grown);
+	struct err ignored;
+	char **grown = mem_grow(l->items, &l->cap, l->n + 2, sizeof *grown, &ignored);
 
-		if (!grown) {
-			l->failed = true;
-			return;
-		}
-		l->items = grown;
-		l->cap = cap;
-	}
-	l->items[l->n] = strdup(s);
-	if (!l->items[l->n]) {
-		l->failed = true;
+	l->failed |= !grown;
+	if (!grown)
 		return;
-	}
-	l->items[++l->n] = NULL;
+	l->items = grown;
+	l->items[l->n] = mem_strdup(s, &ignored);
+	if (l->items[l->n])
+		l->n++;
+	else
+		l->failed = true;
+	l->items[l->n] = NULL;
 }
 
 static void list_free(char **items)

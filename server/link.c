@@ -24,6 +24,9 @@
 #define LOG_LINE   2000
 #define LOG_BYTES  16384 /* of stderr in one turn: a flood must not keep the core */
 
+/* A worker on the server's own processors gives way to it: answers first, then the evaluation. */
+#define WORKER_NICE 5
+
 struct link {
 	pid_t pid;
 	bool reaped, killed;
@@ -52,9 +55,6 @@ static void close_fd(int *fd)
 }
 
 /* In the child, after fork: async-signal-safe calls only. */
-/* A worker on the server's own processors gives way to it: answers first, then the evaluation. */
-#define WORKER_NICE 5
-
 static _Noreturn void become_worker(const struct launch *l, int in, int out, int err, pid_t parent)
 {
 	static const char message[] = "cannot be executed\n";

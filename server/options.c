@@ -14,7 +14,6 @@
 struct values {
 	const char **v; /* owned list of borrowed strings, [cap] */
 	size_t n, cap;
-	bool given; /* by flag or environment, not by the table's default */
 };
 
 struct options {
@@ -26,16 +25,11 @@ struct options {
 
 static err_code values_add(struct values *l, const char *value, struct err *e)
 {
-	const char **v;
-	size_t cap = l->cap ? 2 * l->cap : 4;
+	const char **v = mem_grow(l->v, &l->cap, l->n + 1, sizeof *v, e);
 
-	if (l->n == l->cap) {
-		v = realloc(l->v, cap * sizeof *v);
-		if (!v)
-			return err_set(e, ERR_MEMORY, "options: out of memory");
-		l->v = v;
-		l->cap = cap;
-	}
+	if (!v)
+		return e->code;
+	l->v = v;
 	l->v[l->n++] = value;
 	return ERR_OK;
 }
@@ -105,7 +99,6 @@ static err_code add_checked(struct options *o, size_t i, const char *value, cons
 
 	if (s->check && s->check(value, e))
 		return err_wrap(e, "%s '%.100s'", source, value);
-	o->values[i].given = true;
 	return values_add(&o->values[i], value, e);
 }
 
@@ -240,17 +233,19 @@ size_t options_count(const struct options *o, const char *flag)
 	return values_of(o, flag)->n;
 }
 
-bool options_given(const struct options *o, const char *flag)
-{
-	return values_of(o, flag)->given;
-}
-
 const char *const *options_all(const struct options *o, const char *flag, size_t *n)
 {
 	const struct values *l = values_of(o, flag);
 
 	*n = l->n;
 	return (const char *const *)l->v;
+}
+
+err_code options_no_args(const struct options *o, struct err *e)
+{
+	if (!o->args.n)
+		return ERR_OK;
+	return err_set(e, ERR_INPUT, "unexpected argument '%.100s'", o->args.v[0]);
 }
 
 size_t options_n_args(const struct options *o)

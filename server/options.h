@@ -29,8 +29,8 @@ void options_free(struct options *o);
 
 const char *options_get(const struct options *o, const char *flag); /* last value, env, default or NULL */
 size_t options_count(const struct options *o, const char *flag);
-bool options_given(const struct options *o, const char *flag); /* by flag or environment, not by default */
 const char *const *options_all(const struct options *o, const char *flag, size_t *n); /* repeatable */
+err_code options_no_args(const struct options *o, struct err *e); /* ERR_INPUT naming the first argument, if any */
 size_t options_n_args(const struct options *o);
 const char *options_arg(const struct options *o, size_t i);
 

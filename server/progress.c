@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/buf.h"
+#include "engine/clock.h"
 
 #define TICK_MS 100
 #define LINE_S  10 /* between lines when stderr is no terminal */
@@ -46,14 +47,6 @@ int progress_interrupted(void)
 	return caught;
 }
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void draw_bar(const struct progress_thread *t, double part, double rate, double left)
 {
 	char bar[BAR + 1];
@@ -70,7 +63,7 @@ static void draw_bar(const struct progress_thread *t, double part, double rate, 
 
 static void show(struct progress_thread *t)
 {
-	double now = now_s(), seconds = now - t->started;
+	double now = clock_mono_s(), seconds = now - t->started;
 	uint64_t done = t->p->done(t->p->arg);
 	double part = t->p->total ? (double)done / (double)t->p->total : 0;
 	double rate = seconds > 0 ? (double)done / seconds : 0;
@@ -124,7 +117,7 @@ err_code progress_start(const struct progress *p, struct progress_thread **out, 
 		return e->code;
 	t->p = p;
 	t->tty = isatty(2);
-	t->started = now_s();
+	t->started = clock_mono_s();
 	t->next_line = t->started + LINE_S;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_condattr_init(&monotonic);

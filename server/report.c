@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/utf8.h"
+
 bool report_format_from_name(const char *name, enum report_format *out)
 {
 	static const char *const names[] = {"table", "json", "csv", "markdown"};
@@ -93,35 +95,21 @@ struct grid {
 
 static char *add_row(struct grid *g)
 {
-	size_t cap = g->cap_rows ? 2 * g->cap_rows : 16;
-	char(*p)[CELL];
+	struct err ignored;
+	char(*p)[CELL] = mem_grow(g->cells, &g->cap_rows, g->n_rows + 1, g->n_columns * sizeof *p, &ignored);
 
-	if (g->n_rows == g->cap_rows) {
-		p = realloc(g->cells, cap * g->n_columns * sizeof *p);
-		if (!p) {
-			g->failed = true;
-			return NULL;
-		}
-		g->cells = p;
-		g->cap_rows = cap;
+	if (!p) {
+		g->failed = true;
+		return NULL;
 	}
+	g->cells = p;
 	memset(g->cells[g->n_rows * g->n_columns], 0, g->n_columns * CELL);
 	return g->cells[g->n_rows++ * g->n_columns];
 }
 
-/* Characters, not bytes: "±" is one. */
-static size_t width(const char *s)
-{
-	size_t n = 0;
-
-	for (; *s; s++)
-		n += (*s & 0xC0) != 0x80;
-	return n;
-}
-
 static void put_padded(struct buf *out, const char *s, size_t to, bool right)
 {
-	size_t pad = to > width(s) ? to - width(s) : 0;
+	size_t pad = to > utf8_count(s) ? to - utf8_count(s) : 0;
 
 	if (right)
 		buf_printf(out, "%*s", (int)pad, "");
@@ -135,8 +123,8 @@ static void draw(const struct grid *g, bool markdown, struct buf *out)
 	size_t widths[MAX_COLUMNS] = {0};
 
 	for (size_t i = 0; i < g->n_rows * g->n_columns; i++)
-		if (width(g->cells[i]) > widths[i % g->n_columns])
-			widths[i % g->n_columns] = width(g->cells[i]);
+		if (utf8_count(g->cells[i]) > widths[i % g->n_columns])
+			widths[i % g->n_columns] = utf8_count(g->cells[i]);
 	for (size_t r = 0; r < g->n_rows; r++) {
 		for (size_t c = 0; c < g->n_columns; c++) {
 			buf_puts(out, markdown ? "| " : c ? "  " : "");

@@ -443,15 +443,11 @@ void scheduler_plan(struct scheduler *s, size_t w, struct sched_job *j)
 
 static err_code push_unit(struct sched_worker *k, uint32_t unit, struct err *e)
 {
-	if (k->n_units == k->cap_units) {
-		uint32_t cap = k->cap_units ? k->cap_units * 2 : 64;
-		uint32_t *grown = realloc(k->units, cap * sizeof *grown);
+	uint32_t *grown = mem_grow(k->units, &k->cap_units, k->n_units + 1u, sizeof *grown, e);
 
-		if (!grown)
-			return err_set(e, ERR_MEMORY, "out of memory for a list of units");
-		k->units = grown;
-		k->cap_units = cap;
-	}
+	if (!grown)
+		return e->code;
+	k->units = grown;
 	k->units[k->n_units++] = unit;
 	return ERR_OK;
 }

@@ -70,7 +70,8 @@ struct sched_worker {
 	struct sched_job *job; /* borrowed; NULL: holds no plan */
 	int64_t ticket;        /* the wire's "job": one for each plan, so that late events are told apart; 0: none */
 	uint32_t *units;       /* [n_units] owned; of the running command, in order */
-	uint32_t n_units, cap_units, n_reported;
+	uint32_t n_units, n_reported;
+	size_t cap_units;
 	uint64_t command_tokens, reported_tokens, progress_tokens;
 	int64_t command_ms;   /* when it was handed out */
 	double tokens_per_ms; /* of its last command for this plan; 0: not measured */

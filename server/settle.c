@@ -12,28 +12,14 @@
 
 #define RESULT_MAX_BYTES ((size_t)256 << 20)
 
-/* Ends a transaction: commit, or roll back after rc. */
-static err_code end(struct core *c, err_code rc, struct err *e)
-{
-	if (!rc)
-		rc = store_commit(c->store, e);
-	if (rc)
-		store_rollback(c->store);
-	else
-		core_store_took(c);
-	return rc;
-}
-
 static err_code store_given_up(struct core *c, struct sched_job *j, struct err *e)
 {
 	err_code rc = store_begin(c->store, e);
 
-	if (rc)
-		return rc;
 	for (uint32_t i = 0; !rc && i < j->n_given_up; i++)
 		rc = store_unit_fail(c->store, j->id, j->given_up[i].unit, err_name(j->given_up[i].why.code),
 		                     j->given_up[i].why.msg, e);
-	rc = end(c, rc, e);
+	rc = core_store_end(c, rc, e);
 	while (!rc && j->n_given_up) {
 		log_warn("job %lld: given up: %s", (long long)j->id, j->given_up[0].why.msg);
 		scheduler_unit_failed(j, j->given_up[0].unit);
@@ -46,7 +32,8 @@ static err_code finish_cancel(struct core *c, struct sched_job *j, struct err *e
 	err_code rc = store_begin(c->store, e);
 
 	if (!rc)
-		rc = end(c, store_job_cancelled(c->store, j->id, e), e);
+		rc = store_job_cancelled(c->store, j->id, e);
+	rc = core_store_end(c, rc, e);
 	if (!rc) {
 		log_info("job %lld: cancelled", (long long)j->id);
 		scheduler_remove(&c->sched, j);
@@ -79,7 +66,8 @@ static err_code finish_failure(struct core *c, struct sched_job *j, struct err *
 	if (!rc)
 		rc = store_begin(c->store, e);
 	if (!rc)
-		rc = end(c, store_job_fail(c->store, j->id, buf_str(&error), NULL, e), e);
+		rc = store_job_fail(c->store, j->id, buf_str(&error), NULL, e);
+	rc = core_store_end(c, rc, e);
 	if (!rc) {
 		log_warn("job %lld: failed: %s", (long long)j->id, j->failure.msg);
 		dispatch_cancel(c, j);
@@ -102,19 +90,17 @@ static void note_failure(void *arg, uint32_t unit, bool failed, const char *code
 {
 	struct failures *f = arg;
 
+	struct err ignored;
+	uint32_t *grown;
+
 	if (!failed)
 		return;
-	if (f->n == f->cap) {
-		size_t cap = f->cap ? f->cap * 2 : 64;
-		uint32_t *grown = realloc(f->units, cap * sizeof *grown);
-
-		if (!grown) {
-			f->out_of_memory = true;
-			return;
-		}
-		f->units = grown;
-		f->cap = cap;
+	grown = mem_grow(f->units, &f->cap, f->n + 1, sizeof *grown, &ignored);
+	if (!grown) {
+		f->out_of_memory = true;
+		return;
 	}
+	f->units = grown;
 	if (!f->n) {
 		snprintf(f->code, sizeof f->code, "%s", code);
 		snprintf(f->message, sizeof f->message, "%s", message);
@@ -167,9 +153,7 @@ static err_code store_result(struct core *c, const struct sched_job *j, const st
 	char message[1200];
 	err_code rc = store_begin(c->store, e);
 
-	if (rc)
-		return rc;
-	if (j->state == JOB_QUEUED) /* all was stored when the last server was killed */
+	if (!rc && j->state == JOB_QUEUED) /* all was stored when the last server was killed */
 		rc = store_job_start(c->store, j->id, e);
 	if (!rc && !f->n)
 		rc = store_job_succeed(c->store, j->id, result, e);
@@ -181,7 +165,7 @@ static err_code store_result(struct core *c, const struct sched_job *j, const st
 	}
 	if (!rc && f->n)
 		rc = store_job_fail(c->store, j->id, buf_str(&error), result, e);
-	rc = end(c, rc, e);
+	rc = core_store_end(c, rc, e);
 	buf_release(&error);
 	return rc;
 }
@@ -277,11 +261,9 @@ static err_code date_waiting(struct core *c, struct err *e)
 	if (!any)
 		return ERR_OK;
 	rc = store_begin(c->store, e);
-	if (rc)
-		return rc;
 	for (struct sched_job *j = c->sched.jobs; !rc && j; j = j->next)
 		rc = write_waiting(c, j, e);
-	rc = end(c, rc, e);
+	rc = core_store_end(c, rc, e);
 	for (struct sched_job *j = c->sched.jobs; j; j = j->next)
 		take_waiting(c, j, !rc);
 	return rc;

@@ -16,8 +16,9 @@ struct store; /* one connection; belongs to one thread */
 err_code store_open(const char *dir, bool read_only, struct store **out, struct err *e);
 void store_close(struct store *s);
 err_code store_begin(struct store *s, struct err *e); /* IMMEDIATE; nests are asserted */
-err_code store_commit(struct store *s, struct err *e);
-void store_rollback(struct store *s);
+/* Ends what begin began: commits when rc is ERR_OK, else rolls back, also after a begin that failed. Returns rc, or why the
+ * commit failed: nothing is stored then. */
+err_code store_end(struct store *s, err_code rc, struct err *e);
 err_code store_checkpoint(struct store *s, struct err *e);
 
 /* -- jobs (store_job.c) --------------------------------------------------------------------------

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server/embedded.h"
@@ -24,14 +23,6 @@
  * than stand still. */
 #define READER_BUSY_MS 5000
 #define WRITER_BUSY_MS 1000
-
-int64_t store_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* -- errors and statements ------------------------------------------------------------------------
  */
@@ -186,19 +177,7 @@ err_code store_begin(struct store *s, struct err *e)
 	return rc;
 }
 
-err_code store_commit(struct store *s, struct err *e)
-{
-	err_code rc;
-
-	assert(s->in_transaction);
-	rc = store_run(s, e, NULL, "COMMIT", "");
-	if (rc)
-		store_rollback(s);
-	s->in_transaction = false;
-	return rc;
-}
-
-void store_rollback(struct store *s)
+static void rollback(struct store *s)
 {
 	struct err ignored;
 
@@ -206,6 +185,17 @@ void store_rollback(struct store *s)
 	if (s->in_transaction && !sqlite3_get_autocommit(s->db))
 		store_run(s, &ignored, NULL, "ROLLBACK", "");
 	s->in_transaction = false;
+}
+
+err_code store_end(struct store *s, err_code rc, struct err *e)
+{
+	assert(rc || s->in_transaction);
+	if (!rc)
+		rc = store_run(s, e, NULL, "COMMIT", "");
+	if (rc)
+		rollback(s);
+	s->in_transaction = false;
+	return rc;
 }
 
 err_code store_savepoint(struct store *s, struct err *e)
@@ -284,16 +274,12 @@ static err_code migrate_one(struct store *s, int64_t version, struct err *e)
 	char pragma[64];
 	err_code rc = store_begin(s, e);
 
-	if (rc)
-		return rc;
 	snprintf(pragma, sizeof pragma, "PRAGMA user_version = %lld", (long long)version);
-	rc = run_script(s, (const char *)m->data, m->name, e);
+	if (!rc)
+		rc = run_script(s, (const char *)m->data, m->name, e);
 	if (!rc)
 		rc = run_script(s, pragma, m->name, e);
-	if (!rc)
-		return store_commit(s, e);
-	store_rollback(s);
-	return rc;
+	return store_end(s, rc, e);
 }
 
 static err_code migrate(struct store *s, struct err *e)
@@ -413,7 +399,7 @@ void store_close(struct store *s)
 {
 	if (!s)
 		return;
-	store_rollback(s);
+	rollback(s);
 	for (size_t i = 0; i < s->n_cached; i++)
 		sqlite3_finalize(s->cached[i].stmt);
 	sqlite3_close(s->db);

@@ -3,11 +3,13 @@
 
 #include <assert.h>
 
+#include "engine/clock.h"
+
 err_code store_event_put(struct store *s, int64_t job, const char *kind, const char *data, struct err *e)
 {
 	assert(s->in_transaction);
 	return store_run(s, e, NULL, "INSERT INTO event (job_id, at_ms, kind, data) VALUES (?1, ?2, ?3, ?4)", "iiss",
-	                 job, store_now_ms(), kind, data);
+	                 job, clock_unix_ms(), kind, data);
 }
 
 err_code store_event_progress(struct store *s, int64_t job, struct err *e)
@@ -19,7 +21,7 @@ err_code store_event_progress(struct store *s, int64_t job, struct err *e)
 	                 "failed_units,"
 	                 " 'n_units', n_units, 'done_tokens', done_tokens, 'total_tokens', total_tokens)"
 	                 " FROM job WHERE id = ?1",
-	                 "ii", job, store_now_ms());
+	                 "ii", job, clock_unix_ms());
 }
 
 err_code store_event_each(struct store *s, int64_t job, int64_t after, int limit, store_event_fn *f, void *arg,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/clock.h"
 #include "engine/json.h"
 
 static const char *const state_names[] = {"queued", "running", "cancelling", "succeeded", "failed", "cancelled"};
@@ -272,7 +273,7 @@ err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id,
 	               "created_ms,"
 	               " idempotency_key, request_hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
 	               "sssssssiiss", n->name, n->model, n->task, n->dataset, n->params, n->engine ? n->engine : "{}",
-	               n->tags ? n->tags : "{}", (int64_t)n->priority, store_now_ms(), n->idempotency_key,
+	               n->tags ? n->tags : "{}", (int64_t)n->priority, clock_unix_ms(), n->idempotency_key,
 	               n->request_hash);
 	if (rc)
 		return rc;
@@ -341,7 +342,7 @@ err_code store_job_start(struct store *s, int64_t id, struct err *e)
 	err_code rc = store_run(s, e, &changes,
 	                        "UPDATE job SET state = 'running', waiting = NULL,"
 	                        " started_ms = coalesce(started_ms, ?2) WHERE id = ?1 AND state = 'queued'",
-	                        "ii", id, store_now_ms());
+	                        "ii", id, clock_unix_ms());
 
 	return moved(s, id, rc, changes, JOB_RUNNING, "started", e);
 }
@@ -398,7 +399,7 @@ err_code store_job_cancel(struct store *s, int64_t id, enum job_state *now, stru
 	err_code rc = store_run(s, e, &changes,
 	                        "UPDATE job SET state = 'cancelled', waiting = NULL, finished_ms = ?2"
 	                        " WHERE id = ?1 AND state = 'queued'",
-	                        "ii", id, store_now_ms());
+	                        "ii", id, clock_unix_ms());
 
 	*now = JOB_CANCELLED;
 	if (!rc && !changes) {
@@ -417,7 +418,7 @@ err_code store_job_cancelled(struct store *s, int64_t id, struct err *e)
 	err_code rc = store_run(s, e, &changes,
 	                        "UPDATE job SET state = 'cancelled', finished_ms = ?2"
 	                        " WHERE id = ?1 AND state = 'cancelling'",
-	                        "ii", id, store_now_ms());
+	                        "ii", id, clock_unix_ms());
 
 	return moved(s, id, rc, changes, JOB_CANCELLED, "cancelled", e);
 }
@@ -434,7 +435,7 @@ err_code store_job_succeed(struct store *s, int64_t id, const char *result, stru
 	err_code rc = store_run(s, e, &changes,
 	                        "UPDATE job SET state = 'succeeded', result = ?2, finished_ms = ?3"
 	                        " WHERE id = ?1 AND state = 'running'",
-	                        "isi", id, result, store_now_ms());
+	                        "isi", id, result, clock_unix_ms());
 
 	rc = moved(s, id, rc, changes, JOB_SUCCEEDED, "finished", e);
 	return rc ? rc : drop_progress(s, id, e);
@@ -446,7 +447,7 @@ err_code store_job_fail(struct store *s, int64_t id, const char *error, const ch
 	err_code rc = store_run(s, e, &changes,
 	                        "UPDATE job SET state = 'failed', waiting = NULL, error = ?2,"
 	                        " result = ?3, finished_ms = ?4 WHERE id = ?1 AND state IN ('queued', 'running')",
-	                        "issi", id, error, partial, store_now_ms());
+	                        "issi", id, error, partial, clock_unix_ms());
 
 	rc = moved(s, id, rc, changes, JOB_FAILED, "failed", e);
 	return rc ? rc : drop_progress(s, id, e);

@@ -42,6 +42,4 @@ err_code store_run(struct store *s, struct err *e, int *changes, const char *sql
 /* A copy of a text column; NULL stays NULL. Fails sticky: on want of memory *failed is set. */
 char *store_text(sqlite3_stmt *stmt, int column, bool *failed);
 
-int64_t store_now_ms(void);
-
 #endif

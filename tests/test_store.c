@@ -93,7 +93,7 @@ START_TEST(a_job_comes_back_as_it_was_put)
 	n.priority = -3;
 	ck_ok(store_begin(s, &e), &e);
 	id = insert(s, &n);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	j = get(s, id);
 	ck_assert_int_eq(j.state, JOB_QUEUED);
 	ck_assert_str_eq(j.name, "näme");
@@ -163,7 +163,7 @@ START_TEST(every_transition_is_allowed_only_from_its_states)
 			              job_state_name(table[i].from), op, rc, e.msg);
 			if (rc)
 				ck_assert_ptr_nonnull(strstr(e.msg, job_state_name(table[i].from)));
-			ck_ok(store_commit(s, &e), &e);
+			ck_ok(store_end(s, ERR_OK, &e), &e);
 		}
 	}
 	store_close(s);
@@ -188,7 +188,7 @@ START_TEST(cancel_moves_by_state)
 	ck_assert_int_eq(now, JOB_CANCELLING);
 	ck_err(store_job_cancel(s, queued, &now, &e), ERR_CONFLICT, "is cancelled", &e);
 	ck_err(store_job_cancel(s, 99, &now, &e), ERR_NOT_FOUND, "no job 99", &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	store_close(s);
 }
 END_TEST
@@ -207,7 +207,7 @@ START_TEST(a_unit_is_stored_once_and_counted_once)
 	id = insert_running(s, 3);
 	put_units(s, id, 0, 2);
 	ck_ok(store_unit_put(s, id, again, 2, 1.0, &stored, &e), &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_assert_uint_eq(stored, 1);
 	j = get(s, id);
 	ck_assert_int_eq(j.done_units, 3);
@@ -239,10 +239,10 @@ START_TEST(units_of_a_final_job_are_refused)
 	ck_ok(store_begin(s, &e), &e);
 	id = insert_running(s, 2);
 	ck_ok(store_job_fail(s, id, "{}", NULL, &e), &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_ok(store_begin(s, &e), &e);
 	ck_err(store_unit_put(s, id, &r, 1, 0, NULL, &e), ERR_CONFLICT, "not running", &e);
-	store_rollback(s);
+	store_end(s, ERR_CANCELLED, &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM unit"), 0);
 	store_close(s);
 }
@@ -277,7 +277,7 @@ START_TEST(a_failed_unit_is_counted_and_told)
 	put_units(s, id, 0, 1);
 	ck_ok(store_unit_fail(s, id, 2, "numeric", "NaN at layer 3", &e), &e);
 	ck_ok(store_unit_fail(s, id, 2, "numeric", "NaN at layer 3", &e), &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_ok(store_unit_each(s, id, see_unit, &seen, &e), &e);
 	ck_assert_uint_eq(seen.done, 1);
 	ck_assert_uint_eq(seen.failed, 4);
@@ -288,7 +288,7 @@ START_TEST(a_failed_unit_is_counted_and_told)
 	/* a job with a failed unit cannot succeed: the CHECK, not only our own care */
 	ck_ok(store_begin(s, &e), &e);
 	ck_err(store_job_succeed(s, id, "{}", &e), ERR_CONFLICT, "CHECK", &e);
-	store_rollback(s);
+	store_end(s, ERR_CANCELLED, &e);
 	store_close(s);
 }
 END_TEST
@@ -309,7 +309,7 @@ START_TEST(an_idempotency_key_gives_the_old_job_or_a_conflict)
 	ck_assert_int_eq(again, id);
 	n.request_hash = "h2";
 	ck_err(store_job_insert(s, &n, &again, &existed, &e), ERR_CONFLICT, "idempotency key 'k'", &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM job"), 1);
 	store_close(s);
 }
@@ -329,12 +329,12 @@ START_TEST(a_restart_of_the_server_requeues_running_and_ends_cancelling)
 	cancelling = insert_running(s, 3);
 	put_units(s, running, 0, 2);
 	ck_ok(store_job_cancel(s, cancelling, &now, &e), &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	store_close(s);
 	s = open_store(dir);
 	ck_ok(store_begin(s, &e), &e);
 	ck_ok(store_recover(s, &e), &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	j = get(s, running);
 	ck_assert_int_eq(j.state, JOB_QUEUED);
 	ck_assert_int_eq(j.done_units, 2);
@@ -371,7 +371,7 @@ START_TEST(restart_of_a_job_drops_units_plan_and_pins)
 	ck_ok(store_job_restart(s, id, &e), &e);
 	ck_ok(store_job_pins(s, id, &pins, &e), &e);
 	ck_assert_ptr_null(pins.signature);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	j = get(s, id);
 	ck_assert_int_eq(j.state, JOB_QUEUED);
 	ck_assert_int_eq(j.done_units + j.failed_units + j.n_units + j.started_ms + j.finished_ms, 0);
@@ -404,7 +404,7 @@ START_TEST(a_job_that_waits_says_why_and_may_be_restarted)
 	j = get(s, id);
 	ck_assert_ptr_null(j.waiting);
 	job_release(&j);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	store_close(s);
 }
 END_TEST
@@ -424,7 +424,7 @@ START_TEST(delete_removes_units_and_events_and_never_reuses_the_id)
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event"), 1);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'deleted'"), 1);
 	ck_assert_int_gt(insert(s, &n), id);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	store_close(s);
 }
 END_TEST
@@ -444,7 +444,7 @@ START_TEST(list_filters_and_pages)
 		j.tags = i % 5 ? "{\"ci\":\"no\"}" : "{\"ci\":\"yes\",\"five\":\"\"}";
 		insert(s, &j);
 	}
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 #define LISTS(count, first)                                                                                            \
 	do {                                                                                                           \
 		ck_ok(store_job_list(s, &f, &jobs, &n, &e), &e);                                                       \
@@ -490,7 +490,7 @@ START_TEST(a_reader_sees_what_is_committed_and_cannot_write)
 	ck_ok(store_begin(s, &e), &e);
 	id = insert(s, &n);
 	ck_err(store_job_get(r, id, &j, &e), ERR_NOT_FOUND, "no job", &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	j = get(r, id);
 	job_release(&j);
 	ck_assert_int_ne(store_run(r, &e, NULL, "DELETE FROM job", ""), ERR_OK);
@@ -519,7 +519,7 @@ START_TEST(one_request_of_a_group_fails_alone)
 	ck_ok(store_savepoint(s, &e), &e);
 	insert(s, &good);
 	ck_ok(store_savepoint_release(s, &e), &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM job"), 2);
 	store_close(s);
 }
@@ -536,7 +536,7 @@ START_TEST(a_full_disk_is_an_error_with_its_name_and_nothing_is_half_written)
 
 	ck_ok(store_begin(s, &e), &e);
 	id = insert_running(s, 100);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	memset(big, 'x', (1 << 20) - 1);
 	big[(1 << 20) - 1] = 0;
 	sqlite3_exec(s->db, "PRAGMA max_page_count = 300", NULL, NULL, NULL); /* 1.2 MB */
@@ -550,7 +550,7 @@ START_TEST(a_full_disk_is_an_error_with_its_name_and_nothing_is_half_written)
 	ck_assert_int_eq(rc, ERR_IO);
 	ck_assert_ptr_nonnull(strstr(e.msg, "full"));
 	ck_assert_ptr_nonnull(strstr(e.msg, "fathom.db"));
-	store_rollback(s);
+	store_end(s, ERR_CANCELLED, &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM unit"), 0);
 	j = get(s, id);
 	ck_assert_int_eq(j.done_units, 0);
@@ -560,7 +560,7 @@ START_TEST(a_full_disk_is_an_error_with_its_name_and_nothing_is_half_written)
 	ck_ok(store_begin(s, &e), &e);
 	put_units(s, id, 0, 1);
 	insert(s, &n);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	free(big);
 	store_close(s);
 }
@@ -602,7 +602,7 @@ START_TEST(an_old_database_is_migrated_and_keeps_its_rows)
 
 	ck_ok(store_begin(s, &e), &e);
 	insert(s, &n);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	sqlite3_exec(s->db, "DROP TABLE model; PRAGMA user_version = 1", NULL, NULL, NULL);
 	store_close(s);
 	ck_err(store_open(dir, true, &s, &e), ERR_CONFLICT, "older than 2", &e);
@@ -659,7 +659,7 @@ START_TEST(every_state_change_has_its_event_and_progress_goes_with_the_end)
 	ck_ok(store_event_progress(s, id, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT data ->> 'done_units' FROM event WHERE kind = 'progress'"), 1);
 	ck_ok(store_job_succeed(s, id, "{}", &e), &e);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'progress'"), 0);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'state'"), 2);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event"), 4); /* created, running, planned, succeeded */
@@ -681,7 +681,7 @@ START_TEST(a_killed_writer_loses_no_commit)
 	s = open_store(dir);
 	ck_ok(store_begin(s, &e), &e);
 	id = insert_running(s, 1000000);
-	ck_ok(store_commit(s, &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
 	store_close(s);
 	for (int round = 0; round < 5; round++) {
 		int fds[2];
@@ -695,7 +695,7 @@ START_TEST(a_killed_writer_loses_no_commit)
 			for (uint32_t u = (uint32_t)round * 100000;; u += 2) {
 				ck_ok(store_begin(s, &e), &e);
 				put_units(s, id, u, u + 2);
-				ck_ok(store_commit(s, &e), &e);
+				ck_ok(store_end(s, ERR_OK, &e), &e);
 				if (write(fds[1], &u, sizeof u) != sizeof u)
 					_exit(1);
 			}

@@ -53,7 +53,7 @@ class Clients(ServerTest):
                                  (("cancel", "99999"), "no job 99999"), (("jobs", "--state", "x"), "state"),
                                  (("jobs", "--server", "http://127.0.0.1:1"), "no server answers"),
                                  (("jobs", "--server", "ftp://x"), "http://"), (("nope",), "unknown command 'nope'"),
-                                 (("wait", "1", "--format", "xml"), "none of table")):
+                                 (("wait", "1", "--format", "xml"), "not table")):
             with self.subTest(arguments=arguments):
                 done = self.server.run(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
