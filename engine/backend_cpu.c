@@ -14,7 +14,7 @@
 #define BATCH_TOKENS  8192
 #define MAX_THREADS   1024
 #define THREAD_BYTES  ((size_t)256 << 10) /* a stack's touched part and the allocator's arena */
-#define CODE_BYTES ((size_t)7 << 20) /* oneDNN: its own pages, and what it generates */
+#define CODE_BYTES    ((size_t)7 << 20)   /* oneDNN: its own pages, and what it generates */
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -328,7 +328,7 @@ static uint64_t read_number(const char *path, const char *key)
 	while (f && fgets(line, sizeof line, f)) {
 		size_t skip = key ? strlen(key) : 0;
 
-		if (key && strncmp(line, key, skip))
+		if (key && strncmp(line, key, skip) != 0)
 			continue;
 		n = strtoull(line + skip, &end, 10);
 		if (end == line + skip)

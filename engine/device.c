@@ -13,9 +13,11 @@ err_code device_backend(const char *device, const struct backend_ops **out, stru
 		*out = backends[0];
 		return ERR_OK;
 	}
-	if (!strncmp(device, "cuda:", 5) || !strcmp(device, "cuda"))
-		return err_set(e, ERR_DEVICE, "device '%s': this build has no CUDA; there is: cpu", device);
-	return err_set(e, ERR_DEVICE, "device '%s' is not known; there is: cpu", device);
+	if (!strncmp(device, "cuda", 4))
+		err_set(e, ERR_DEVICE, "device '%s': this build has no CUDA; there is: cpu", device);
+	else
+		err_set(e, ERR_DEVICE, "device '%s' is not known; there is: cpu", device);
+	return ERR_DEVICE;
 }
 
 err_code device_dtype(const struct backend_ops *ops, const char *dtype, enum dtype *out, struct err *e)
@@ -27,16 +29,22 @@ err_code device_dtype(const struct backend_ops *ops, const char *dtype, enum dty
 		*out = DTYPE_F32;
 		return ERR_OK;
 	}
-	if (!strcmp(dtype, "f16"))
-		return err_set(e, ERR_DEVICE, "dtype 'f16': device '%s' has f32 and bf16", ops->kind);
-	if (strcmp(dtype, "bf16"))
-		return err_set(e, ERR_INPUT, "dtype '%s' is not one of auto, f32, bf16, f16", dtype);
+	if (!strcmp(dtype, "f16")) {
+		err_set(e, ERR_DEVICE, "dtype 'f16': device '%s' has f32 and bf16", ops->kind);
+		return ERR_DEVICE;
+	}
+	if (strcmp(dtype, "bf16") != 0) {
+		err_set(e, ERR_INPUT, "dtype '%s' is not one of auto, f32, bf16, f16", dtype);
+		return ERR_INPUT;
+	}
 	if ((rc = ops->describe(ops->kind, &info, e)))
 		return rc;
-	if (!info.bf16)
-		return err_set(e, ERR_DEVICE,
-		               "dtype 'bf16' needs a processor with AVX512_BF16 or AMX; '%s' has %s (%s): use f32",
-		               info.name, info.isa, info.libraries);
+	if (!info.bf16) {
+		err_set(e, ERR_DEVICE,
+		        "dtype 'bf16' needs a processor with AVX512_BF16 or AMX; '%s' has %s (%s): use f32", info.name,
+		        info.isa, info.libraries);
+		return ERR_DEVICE;
+	}
 	*out = DTYPE_BF16;
 	return ERR_OK;
 }

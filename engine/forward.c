@@ -5,6 +5,7 @@
  * children: when a chunk of rows reaches attention, the keys of all it sees are there. */
 #include "engine/forward.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,8 +79,8 @@ static err_code check_batch(const struct batch *b, uint32_t n_vocab, struct pass
 		if (s->parent >= 0)
 			pos = (uint64_t)out[s->parent].start_pos + b->segments[s->parent].len;
 		if (pos + s->len > MAX_CHAIN)
-			return err_set(e, ERR_INPUT, "batch: the chain of segment %u has %llu tokens", i,
-			               (unsigned long long)(pos + s->len));
+			return err_set(e, ERR_INPUT, "batch: the chain of segment %u has %" PRIu64 " tokens", i,
+			               pos + s->len);
 		out[i].parent = s->parent;
 		out[i].start_pos = (uint32_t)pos;
 		if (check_tokens(b, i, n_vocab, (uint32_t)pos, e))

@@ -69,7 +69,7 @@ void KERN(head)(struct kern_head_row *rows, const float *logits, size_t stride, 
 
 bool KERN(head_finish)(const struct kern_head_row *row, float *logprob, float *argmax_logprob)
 {
-	double lse = (double)row->max + log(row->sum);
+	double lse = (double)row->max + log((double)row->sum);
 
 	*logprob = (float)((double)row->target_logit - lse);
 	*argmax_logprob = (float)((double)row->max - lse);

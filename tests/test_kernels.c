@@ -38,6 +38,16 @@ static void *poison(size_t bytes)
 	return p;
 }
 
+static void *unconst(const void *p)
+{
+	union {
+		const void *in;
+		void *out;
+	} u = {.in = p};
+
+	return u.out;
+}
+
 static uint16_t bf16_of(float x)
 {
 	uint32_t b;
@@ -304,9 +314,9 @@ static void post_release(struct post *p)
 	free(p->a.q);
 	free(p->a.k);
 	free(p->a.v);
-	free((void *)(uintptr_t)p->a.pos);
-	free((void *)(uintptr_t)p->a.panel);
-	free((void *)(uintptr_t)p->a.freq);
+	free(unconst(p->a.pos));
+	free(unconst(p->a.panel));
+	free(unconst(p->a.freq));
 	free(p->qkv);
 	free(p->bias);
 	free(p->cos_delta);
@@ -496,9 +506,9 @@ static void attend_init(struct attend *t, uint32_t pos0, uint32_t n_rows, uint32
 static void attend_release(struct attend *t)
 {
 	free(t->a.out);
-	free((void *)(uintptr_t)t->a.q);
-	free((void *)(uintptr_t)t->a.k);
-	free((void *)(uintptr_t)t->a.v);
+	free(unconst(t->a.q));
+	free(unconst(t->a.k));
+	free(unconst(t->a.v));
 	free(t->a.scratch);
 	free(t->keys);
 	free(t->values);
@@ -595,12 +605,13 @@ START_TEST(attention_holds_when_each_block_overtakes_the_last)
 		attend_init(&t, 600, 40, 64, 64, KERN_F32);
 		for (uint32_t s = 0; s < t.n_keys; s++) {
 			float *k =
-			    (float *)(uintptr_t)t.a.k + t.panels[s / KERN_PANEL] * kern_k_panel_words(64, KERN_F32);
+			    (float *)unconst(t.a.k) + t.panels[s / KERN_PANEL] * kern_k_panel_words(64, KERN_F32);
+			uint32_t height = s / 100 * 40;
 
-			k[s % KERN_PANEL] = t.keys[(size_t)s * 64] = (float)(s / 100) * 40;
+			k[s % KERN_PANEL] = t.keys[(size_t)s * 64] = (float)height;
 		}
 		for (uint32_t r = 0; r < 40; r++)
-			((float *)(uintptr_t)t.a.q)[r * 64] = t.queries[r * 64] = r % 2 ? 2.5f : -2.5f;
+			((float *)unconst(t.a.q))[r * 64] = t.queries[r * 64] = r % 2 ? 2.5f : -2.5f;
 		ck_assert_uint_eq(attend_run(tables[i], &t), 40);
 		for (uint32_t r = 0; r < 40; r++)
 			check_row(tables[i]->isa, &t, r, 1e-4); /* scores of 600 are rounded to 3e-5 */
@@ -615,7 +626,7 @@ START_TEST(attention_names_the_row_that_is_not_finite)
 
 	for (int i = 0; i < n_tables; i++) {
 		attend_init(&t, 100, 40, 64, 64, KERN_F32);
-		((float *)(uintptr_t)t.a.q)[23 * 64 + 5] = NAN;
+		((float *)unconst(t.a.q))[23 * 64 + 5] = NAN;
 		ck_assert_uint_eq(attend_run(tables[i], &t), 23);
 		attend_release(&t);
 	}
@@ -648,7 +659,7 @@ static void check_head(const struct kern_cpu *t, uint32_t n_vocab, uint32_t bloc
 		uint32_t argmax = 0;
 
 		for (uint32_t i = 0; i < n_vocab; i++) {
-			sum += exp(x[i]);
+			sum += exp((double)x[i]);
 			argmax = x[i] > x[argmax] ? i : argmax;
 		}
 		ck_assert(t->head_finish(&rows[r], &logprob, &argmax_logprob));
