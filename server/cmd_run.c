@@ -3,34 +3,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
+#include "engine/path.h"
 #include "eval/eval.h"
 #include "server/cmd.h"
 #include "server/options.h"
 #include "server/output.h"
 #include "server/progress.h"
 #include "server/report.h"
-
-static err_code check_threads(const char *value, struct err *e)
-{
-	char *end;
-	long n = strtol(value, &end, 10);
-
-	if (*value < '0' || *value > '9' || *end || n > 1024)
-		return err_set(e, ERR_INPUT, "--threads: '%.100s' is not a number from 0 to 1024", value);
-	return ERR_OK;
-}
-
-static err_code check_format(const char *value, struct err *e)
-{
-	enum report_format f;
-
-	if (report_format_from_name(value, &f))
-		return ERR_OK;
-	return err_set(e, ERR_INPUT, "--format: '%.100s' is not table, json, csv or markdown", value);
-}
 
 static const struct option_spec specs[] = {
     {"--model", "DIR", NULL, NULL, "the model's folder", 0, NULL},
@@ -39,9 +21,9 @@ static const struct option_spec specs[] = {
     {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task", 1, NULL},
     {"--device", "DEVICE", NULL, "auto", "auto, cpu, cuda:N", 0, NULL},
     {"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},
-    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, check_threads},
+    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},
     {"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL},
-    {"--format", "FORMAT", NULL, "table", "table, json, csv or markdown", 0, check_format},
+    {"--format", "FORMAT", NULL, "table", "table, json, csv or markdown", 0, cmd_check_format},
     {"--items", "FILE", NULL, NULL, "also write the items, one JSON object a line", 0, NULL},
     {"--out", "FILE", NULL, NULL, "write the result there rather than to stdout", 0, NULL},
 };
@@ -119,8 +101,8 @@ static err_code read_request(struct local_run *r, struct err *e)
 {
 	const char *position = options_get(r->options, "--position");
 
-	if (options_n_args(r->options))
-		return err_set(e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(r->options, 0));
+	if (options_no_args(r->options, e))
+		return e->code;
 	if (!options_get(r->options, "--model"))
 		return err_set(e, ERR_INPUT, "--model is missing");
 	if (!options_get(r->options, "--data"))
@@ -149,20 +131,6 @@ static int plan_tick(void *arg, uint64_t done, uint64_t total)
 	(void)done;
 	(void)total;
 	return progress_interrupted();
-}
-
-/* The last component of a path, whatever slashes it ends with. The caller frees it. */
-static char *last_component(const char *path, struct err *e)
-{
-	char *s = mem_strdup(path, e), *slash;
-	size_t n = s ? strlen(s) : 0;
-
-	while (n > 1 && s[n - 1] == '/')
-		s[--n] = '\0';
-	slash = s ? strrchr(s, '/') : NULL;
-	if (slash && slash[1])
-		memmove(s, slash + 1, strlen(slash + 1) + 1);
-	return s;
 }
 
 static err_code check_memory(const struct local_run *r, size_t *need, struct err *e)
@@ -201,7 +169,7 @@ static err_code make_plan(struct local_run *r, struct err *e)
 	struct evaluation_watch watch = {.tick = plan_tick};
 	const char *data = options_get(r->options, "--data");
 	struct buf signature = BUF_INIT(4096);
-	char *name = last_component(data, e);
+	char *name = path_name(data, e);
 	size_t memory = 0;
 	err_code rc = name ? ERR_OK : e->code;
 
@@ -270,7 +238,7 @@ static err_code score(struct local_run *r, struct err *e)
 	struct progress_thread *thread = NULL;
 	uint32_t n = evaluation_n_units(r->ev);
 	uint32_t *units = mem_alloc(n, sizeof *units, e);
-	struct timespec from, to;
+	double begun_s;
 	err_code rc;
 
 	r->results = mem_zalloc(n, sizeof *r->results, e);
@@ -282,11 +250,10 @@ static err_code score(struct local_run *r, struct err *e)
 		rc = session_open(r->model, &r->session_options, &r->session, e);
 	if (!rc)
 		rc = progress_start(&progress, &thread, e);
-	clock_gettime(CLOCK_MONOTONIC, &from);
+	begun_s = clock_mono_s();
 	if (!rc)
 		rc = evaluation_run(r->ev, r->session, units, n, &sink, e);
-	clock_gettime(CLOCK_MONOTONIC, &to);
-	r->stats.seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+	r->stats.seconds = clock_mono_s() - begun_s;
 	progress_stop(thread);
 	free(units);
 	return rc;
