@@ -21,7 +21,7 @@ static const char *const names[] = {
 };
 #define N_NAMES (sizeof names / sizeof *names)
 
-static void format(char *out, size_t size, const char *fmt, va_list ap)
+__attribute__((format(printf, 3, 0))) static void format(char *out, size_t size, const char *fmt, va_list ap)
 {
 	if (vsnprintf(out, size, fmt, ap) < 0)
 		out[0] = '\0';

@@ -401,7 +401,7 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **con_cls, en
 	*con_cls = NULL;
 }
 
-static void on_log(void *arg, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void on_log(void *arg, const char *fmt, va_list ap)
 {
 	char text[500];
 	size_t n;
