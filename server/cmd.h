@@ -14,6 +14,7 @@ int cmd_wait(int argc, char **argv);
 int cmd_jobs(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
 int cmd_models(int argc, char **argv);
+int cmd_datasets(int argc, char **argv);
 int cmd_tasks(int argc, char **argv);
 
 /* Prints "fathom <name>: message" on stderr and returns 2. */

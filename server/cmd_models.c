@@ -1,4 +1,4 @@
-/* fathom models and fathom tasks: what a server has, as a table, or one of it as JSON. */
+/* fathom models, datasets and tasks: what a server has, as a table, or one of it as JSON. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,8 +41,23 @@ static err_code add_task(struct client_table *t, const struct json *j, struct er
 	    t, (const char *const[]){json_get_string(j, "name"), version, json_get_string(j, "summary")}, e);
 }
 
+static err_code add_dataset(struct client_table *t, const struct json *j, struct err *e)
+{
+	char files[24] = "", size[24] = "";
+	int64_t n;
+	double bytes;
+
+	if (json_get_integer(j, "files", &n))
+		snprintf(files, sizeof files, "%lld", (long long)n);
+	if (json_get_number(j, "bytes", &bytes))
+		snprintf(size, sizeof size, "%.1f", bytes / 1e6);
+	return client_table_add(
+	    t, (const char *const[]){json_get_string(j, "name"), json_get_string(j, "format"), files, size}, e);
+}
+
 struct listing {
 	const char *command, *usage, *summary, *path;
+	bool describes; /* path/NAME is one of them */
 	const char *head[5];
 	bool right[5];
 	size_t n_columns;
@@ -54,16 +69,23 @@ static const struct listing models = {
     "fathom models [options] [NAME]",
     "Lists a server's models, or describes one as JSON.",
     "/api/v1/models",
+    true,
     {"NAME", "POSITIONS", "PARAMETERS", "CONTEXT", "ERROR"},
     {false, false, true, true, false},
     5,
     add_model,
+};
+static const struct listing datasets = {
+    "datasets",  "fathom datasets [options]",       "Lists a server's datasets.", "/api/v1/datasets",
+    false,       {"NAME", "FORMAT", "FILES", "MB"}, {false, false, true, true},   4,
+    add_dataset,
 };
 static const struct listing tasks = {
     "tasks",
     "fathom tasks [options] [NAME]",
     "Lists a server's tasks, or describes one and its parameters as JSON.",
     "/api/v1/tasks",
+    true,
     {"NAME", "VERSION", "SUMMARY"},
     {false, true, false},
     3,
@@ -83,8 +105,8 @@ static err_code show(struct client *c, const struct listing *l, const struct opt
 	err_code rc;
 
 	buf_puts(&path, l->path);
-	if (options_n_args(o) > 1) {
-		rc = err_set(e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(o, 1));
+	if (options_n_args(o) > l->describes) {
+		rc = err_set(e, ERR_INPUT, "unexpected argument '%.100s'", options_arg(o, l->describes));
 	} else if (options_n_args(o) == 1) {
 		buf_putc(&path, '/');
 		client_escape(&path, options_arg(o, 0));
@@ -115,6 +137,11 @@ static int run(const struct listing *l, int argc, char **argv)
 int cmd_models(int argc, char **argv)
 {
 	return run(&models, argc, argv);
+}
+
+int cmd_datasets(int argc, char **argv)
+{
+	return run(&datasets, argc, argv);
 }
 
 int cmd_tasks(int argc, char **argv)

@@ -35,7 +35,7 @@ static const struct option_spec specs[] = {
     CLIENT_OPTION,
     {"--model", "NAME", NULL, NULL, "a model of the server (fathom models lists them)", 0, NULL},
     {"--task", "NAME", NULL, NULL, "a task (fathom tasks lists them and their parameters)", 0, NULL},
-    {"--data", "NAME", NULL, NULL, "a dataset of the server", 0, NULL},
+    {"--data", "NAME", NULL, NULL, "a dataset of the server (fathom datasets lists them)", 0, NULL},
     {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task: --set lengths=1024,4096", 1, check_pair},
     {"--device", "NAME", NULL, NULL, "auto, cpu, cuda or cuda:N", 0, NULL},
     {"--dtype", "NAME", NULL, NULL, "auto, f32, bf16 or f16", 0, NULL},
