@@ -45,12 +45,12 @@ static void put_field(struct buf *out, const char *s)
 static void put_member(struct buf *out, const struct json *object, const char *key)
 {
 	const struct json *j = json_get(object, key);
-	double d;
+	struct json_writer w = JSON_WRITER(out);
 
 	if (json_is_string(j))
 		put_field(out, json_string(j));
-	else if (json_number(j, &d))
-		buf_printf(out, "%.17g", d);
+	else if (json_is_number(j))
+		json_put_value(&w, NULL, j);
 }
 
 static void write_csv(const struct json *result, struct buf *out)

@@ -476,9 +476,8 @@ START_TEST(csv_has_a_metric_a_line_in_full_precision_and_quotes_what_must_be)
 	    "\"m,\"\"x\"\"\",yarn,pg19,d,windows,f32,ppl_token,,8,,,12345678.25,,1234567,perplexity,one_document\n"
 	    "\"m,\"\"x\"\"\",yarn,pg19,d,windows,f32,bits_per_byte,,8,,,1.25,0.125,1234567,bits/byte,\n"
 	    "\"m,\"\"x\"\"\",yarn,pg19,d,windows,f32,ppl_token,,1024,,,,,5,perplexity,overflow\n"
-	    "\"m,\"\"x\"\"\",yarn,pg19,d,windows,f32,acc,cn,,,,0.5,0.10000000000000001,25,fraction,\n"
-	    "\"m,\"\"x\"\"\",yarn,pg19,d,windows,f32,nll_position,,,1,2,0.10000000000000001,0.20000000000000001,2,nats/"
-	    "token,\n");
+	    "\"m,\"\"x\"\"\",yarn,pg19,d,windows,f32,acc,cn,,,,0.5,0.1,25,fraction,\n"
+	    "\"m,\"\"x\"\"\",yarn,pg19,d,windows,f32,nll_position,,,1,2,0.1,0.2,2,nats/token,\n");
 }
 END_TEST
 
