@@ -170,6 +170,12 @@ static int print_table(const char *command, const struct json *result)
 	return status;
 }
 
+static void print_warnings(const char *command, const struct json *job)
+{
+	for (const struct json *w = json_first(json_get(job, "warnings")); w; w = json_next(w))
+		fprintf(stderr, "fathom %s: warning: %s\n", command, json_string(w) ? json_string(w) : "");
+}
+
 /* Says how a job ended that gave no result. */
 static int tell_end(const char *command, int64_t id, const struct json *job)
 {
@@ -196,6 +202,7 @@ int client_follow(struct client *c, const char *command, int64_t id, const char 
 
 	if (follow(c, id, &job, &e))
 		return cmd_error(command, &e);
+	print_warnings(command, job);
 	state = json_get_string(job, "state");
 	if (!state || strcmp(state, "succeeded") != 0)
 		status = tell_end(command, id, job);

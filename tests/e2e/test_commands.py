@@ -34,6 +34,12 @@ class Clients(ServerTest):
         self.assertEqual(both.returncode, 0, both.stderr)
         self.assertIn("| length |", both.stdout)
 
+    def test_warnings_are_on_stderr(self):
+        done = self.server.run(*self.SUBMIT[:-1], "lengths=64,16384", "--wait", "--format", "csv")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("fathom submit: warning: length 16384: 2 of 2 documents shorter than it", done.stderr)
+        self.assertNotIn("warning", done.stdout)
+
     def test_cancelled_and_failed_jobs_exit_with_one(self):
         write_book(self.server.datasets / "long" / "a.txt", 1_500_000, 3)
         job = self.server.submit(dataset="long")["id"]
@@ -68,11 +74,13 @@ class Clients(ServerTest):
                          len(self.server.run("jobs").stdout.splitlines()) - 1)
         self.assertIn("yarn x4", self.server.run("models").stdout)
         self.assertEqual(json.loads(self.server.run("models", "rope-demo").stdout)["n_layer"], 3)
+        self.assertRegex(self.server.run("datasets").stdout, r"\nbooks +txt +\d+ +\d+\.\d\n")
+        self.assertEqual(self.server.run("datasets", "books").returncode, 2)
         self.assertIn("pg19", self.server.run("tasks").stdout)
         self.assertEqual(json.loads(self.server.run("tasks", "pg19").stdout)["name"], "pg19")
 
     def test_every_command_has_help(self):
-        for command in ("serve", "run", "worker", "tokenize", "submit", "wait", "jobs", "cancel", "models", "tasks"):
+        for command in ("serve", "run", "worker", "tokenize", "submit", "wait", "jobs", "cancel", "models", "datasets", "tasks"):
             done = self.server.run(command, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""), command)
             self.assertIn("usage: fathom " + command, done.stdout)
