@@ -266,6 +266,12 @@ static void give_up(struct sched_job *j, uint32_t unit, const struct err *why)
 	grown[j->n_given_up] = (struct given_up){unit, *why};
 	err_wrap(&grown[j->n_given_up].why, "unit %u, computed alone %d times", unit, SCHEDULER_STRIKES);
 	set_unit(j, unit, UNIT_GIVEN_UP);
+	if (++j->n_lost < SCHEDULER_HOPELESS || j->n_done || j->failure.code)
+		return;
+	/* it is the model or the machine, not the unit: the rest would take hours to say the same */
+	j->failure = *why;
+	err_wrap(&j->failure, "given up without a result after %u units, each computed alone %d times", j->n_lost,
+	         SCHEDULER_STRIKES);
 }
 
 /* -- what workers did ------------------------------------------------------------------------------ */

@@ -14,6 +14,7 @@
 
 #define SCHEDULER_MAX_WORKERS 64
 #define SCHEDULER_STRIKES     3
+#define SCHEDULER_HOPELESS    5 /* units given up before any result: the job is */
 
 /* What only its error says: units that are given up but not yet stored as failed. */
 struct given_up {
@@ -36,6 +37,7 @@ struct sched_job {
 	uint32_t n_todo, n_suspect, n_out, n_done, n_failed, n_given_up;
 	struct given_up *given_up; /* [n_given_up] owned */
 	unsigned plan_deaths;
+	uint32_t n_lost;        /* units given up since the server started */
 	uint64_t refused_by;    /* bit w: worker w cannot plan it */
 	struct err failure;     /* code != 0: to be failed with this */
 	char *waiting;          /* owned; as stored */

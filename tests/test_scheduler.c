@@ -296,6 +296,62 @@ START_TEST(a_unit_is_given_up_after_three_deaths_alone_and_only_it)
 }
 END_TEST
 
+/* Ends every command of worker 0 with its death, until there is nothing to do; how many there were. */
+static unsigned die_to_the_end(struct sched_job *j)
+{
+	struct sched_job *next = NULL;
+	unsigned deaths = 0;
+
+	while (scheduler_next(&sched, 0, &next) != STEP_NONE) {
+		take_plan(0, j->id);
+		plans(0, j->n_units, 100);
+		take_run(0, j->id, 0);
+		scheduler_lost(&sched, 0, true, &death);
+		up(0);
+		ck_assert_uint_lt(++deaths, 1000);
+	}
+	return deaths;
+}
+
+START_TEST(a_job_that_only_ever_kills_its_worker_is_given_up_early)
+{
+	struct sched_job *j;
+
+	with_workers(1);
+	j = add(1, 0);
+	take_plan(0, 1);
+	plans(0, 100, 100);
+	take_run(0, 1, 0); /* of many units; then five are tried alone */
+	scheduler_lost(&sched, 0, true, &death);
+	up(0);
+	ck_assert_uint_eq(die_to_the_end(j), SCHEDULER_HOPELESS * SCHEDULER_STRIKES);
+	ck_assert_int_eq(j->failure.code, ERR_DEVICE);
+	ck_assert_ptr_nonnull(strstr(j->failure.msg, "after 5 units"));
+	ck_assert_ptr_nonnull(strstr(j->failure.msg, "signal 9"));
+	check_counts(j);
+	scheduler_release(&sched);
+}
+END_TEST
+
+START_TEST(a_job_with_a_result_tries_every_unit)
+{
+	struct sched_job *j;
+
+	with_workers(1);
+	j = add(1, 0);
+	take_plan(0, 1);
+	plans(0, 10, 100);
+	take_run(0, 1, 0);
+	report(0, 1);
+	scheduler_lost(&sched, 0, true, &death);
+	up(0);
+	ck_assert_uint_eq(die_to_the_end(j), 9 * SCHEDULER_STRIKES);
+	ck_assert_int_eq(j->failure.code, ERR_OK);
+	ck_assert_uint_eq(j->n_given_up, 9);
+	scheduler_release(&sched);
+}
+END_TEST
+
 START_TEST(a_worker_that_dies_idle_or_planning_strikes_no_unit)
 {
 	struct sched_job *j;
@@ -563,6 +619,8 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tc, a_command_is_sized_to_some_seconds_of_work);
 	tcase_add_test(tc, a_death_makes_suspects_that_run_alone);
 	tcase_add_test(tc, a_unit_is_given_up_after_three_deaths_alone_and_only_it);
+	tcase_add_test(tc, a_job_that_only_ever_kills_its_worker_is_given_up_early);
+	tcase_add_test(tc, a_job_with_a_result_tries_every_unit);
 	tcase_add_test(tc, a_worker_that_dies_idle_or_planning_strikes_no_unit);
 	tcase_add_test(tc, stored_units_are_not_handed_out_after_a_restart);
 	tcase_add_test(tc, a_pinned_job_waits_for_its_signature_and_says_so);
