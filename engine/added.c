@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/nfc.h"
 #include "engine/unicode.h"
 #include "engine/utf8.h"
 
@@ -58,7 +59,7 @@ static bool is_class_at(const struct added_iter *it, size_t i, unsigned mask, un
 {
 	size_t n;
 
-	return i < it->len && (it->a->classes[unicode_at(it->text + i, &n)] & mask) == want;
+	return i < it->len && (it->a->classes[utf8_at(it->text + i, &n)] & mask) == want;
 }
 
 static bool is_word_at(const struct added_iter *it, size_t i)
@@ -95,7 +96,7 @@ static bool find(struct added_iter *it, struct added_piece *out)
 	while (t->lstrip && from > it->done && is_space_at(it, char_before(it->text, from)))
 		from = char_before(it->text, from);
 	while (t->rstrip && is_space_at(it, to)) {
-		unicode_at(it->text + to, &n);
+		utf8_at(it->text + to, &n);
 		to += n;
 	}
 	*out = (struct added_piece){t, from, to};
@@ -174,17 +175,6 @@ static err_code set_pattern(struct added_token *t, bool nfc, struct err *e)
 	return rc;
 }
 
-/* The id of `content` in the vocabulary, or BPE_NONE. */
-static uint32_t vocab_id(const struct bpe *vocab, const char *content)
-{
-	struct buf bytes = BUF_INIT(SIZE_MAX / 2);
-	bool raw = !bpe_spell(&bytes, content);
-	uint32_t id = bytes.failed ? BPE_NONE : bpe_find(vocab, buf_str(&bytes), bytes.len, raw);
-
-	buf_release(&bytes);
-	return id;
-}
-
 static err_code read_token(const struct json *v, const struct bpe *vocab, bool nfc, uint32_t *next_id,
                            struct added_token *t, struct err *e)
 {
@@ -202,7 +192,7 @@ static err_code read_token(const struct json *v, const struct bpe *vocab, bool n
 	t->len = strlen(content);
 	if (set_pattern(t, nfc, e))
 		return e->code;
-	t->id = vocab_id(vocab, content);
+	t->id = bpe_find_spelled(vocab, content, t->len);
 	if (t->id == BPE_NONE)
 		t->id = (*next_id)++;
 	if (!json_get_integer(v, "id", &id))

@@ -54,9 +54,8 @@ void bpe_free(struct bpe *b); /* NULL is fine */
 /* The token of these bytes, or BPE_NONE. raw: among those outside the byte alphabet. */
 uint32_t bpe_find(const struct bpe *b, const char *bytes, size_t len, bool raw);
 
-/* Undoes the byte alphabet: appends the bytes that s spells to out. false, with s itself appended, when s has
- * a character that is not in the alphabet. */
-bool bpe_spell(struct buf *out, const char *s);
+/* The token that tokenizer.json spells s[0..len), or BPE_NONE. */
+uint32_t bpe_find_spelled(const struct bpe *b, const char *s, size_t len);
 
 /* For bpe_read.c, which fills the tables: enters token `id` by its bytes; the slot of a pair, or the free one where it
  * belongs; whether a token's bytes encode to it alone (*whole). */

@@ -22,9 +22,11 @@ static int byte_of(uint32_t cp)
 	return cp == 0x143 ? 0xAD : -1;
 }
 
-bool bpe_spell(struct buf *out, const char *s)
+/* Undoes the byte alphabet: appends the bytes that s spells to out. false, with s itself appended, when s has a
+ * character that is not in the alphabet. */
+static bool put_spelled(struct buf *out, const char *s, size_t len)
 {
-	size_t start = out->len, len = strlen(s), n;
+	size_t start = out->len, n;
 	int byte;
 
 	for (size_t i = 0; i < len; i += n) {
@@ -37,6 +39,16 @@ bool bpe_spell(struct buf *out, const char *s)
 		buf_putc(out, (char)byte);
 	}
 	return true;
+}
+
+uint32_t bpe_find_spelled(const struct bpe *b, const char *s, size_t len)
+{
+	struct buf bytes = BUF_INIT(SIZE_MAX / 2);
+	bool raw = !put_spelled(&bytes, s, len);
+	uint32_t id = bytes.failed ? BPE_NONE : bpe_find(b, buf_str(&bytes), bytes.len, raw);
+
+	buf_release(&bytes);
+	return id;
 }
 
 static size_t table_size(size_t n)
@@ -95,7 +107,7 @@ static err_code read_vocab(struct bpe *b, const struct json *vocab, struct err *
 			               (long long)id, json_key(m));
 		t->used = true;
 		t->start = (uint32_t)b->bytes.len;
-		t->raw = !bpe_spell(&b->bytes, json_key(m));
+		t->raw = !put_spelled(&b->bytes, json_key(m), strlen(json_key(m)));
 		t->len = (uint32_t)(b->bytes.len - t->start);
 	}
 	buf_putc(&b->bytes, '\0'); /* so that data is never NULL */
@@ -128,23 +140,13 @@ static err_code read_bytes(struct bpe *b, struct err *e)
 /* -- merges ------------------------------------------------------------------------------------- */
 
 /* The token spelled s[0..len), for merge `at`. */
-static err_code find_part(const struct bpe *b, struct buf *scratch, const char *s, size_t len, size_t at, uint32_t *id,
-                          struct err *e)
+static err_code find_part(const struct bpe *b, const char *s, size_t len, size_t at, uint32_t *id, struct err *e)
 {
-	char *part = mem_alloc(len + 1, 1, e);
-	bool raw;
-
-	if (!part)
-		return e->code;
-	memcpy(part, s, len);
-	part[len] = '\0';
-	buf_clear(scratch);
-	raw = !bpe_spell(scratch, part);
-	*id = scratch->failed ? BPE_NONE : bpe_find(b, buf_str(scratch), scratch->len, raw);
-	if (*id == BPE_NONE)
-		err_set(e, ERR_INPUT, "model.merges[%zu]: '%.100s' is not in model.vocab", at, part);
-	free(part);
-	return *id == BPE_NONE ? e->code : ERR_OK;
+	*id = bpe_find_spelled(b, s, len);
+	if (*id != BPE_NONE)
+		return ERR_OK;
+	return err_set(e, ERR_INPUT, "model.merges[%zu]: '%.*s' is not in model.vocab", at,
+	               (int)(len < 100 ? len : 100), s);
 }
 
 /* The two parts of a merge: "left right", or ["left", "right"]. */
@@ -172,8 +174,7 @@ static err_code merge_parts(const struct json *m, size_t at, const char *part[2]
 	return ERR_OK;
 }
 
-static err_code read_merge(struct bpe *b, struct buf *scratch, const struct json *m, size_t at, uint32_t rank,
-                           struct err *e)
+static err_code read_merge(struct bpe *b, const struct json *m, size_t at, uint32_t rank, struct err *e)
 {
 	struct buf joined = BUF_INIT(SIZE_MAX / 2);
 	const char *part[2] = {"", ""};
@@ -183,16 +184,16 @@ static err_code read_merge(struct bpe *b, struct buf *scratch, const struct json
 
 	rc = merge_parts(m, at, part, len, e);
 	if (!rc)
-		rc = find_part(b, scratch, part[0], len[0], at, &left, e);
+		rc = find_part(b, part[0], len[0], at, &left, e);
 	if (!rc)
-		rc = find_part(b, scratch, part[1], len[1], at, &right, e);
+		rc = find_part(b, part[1], len[1], at, &right, e);
 	if (rc)
 		return rc;
 	buf_append(&joined, part[0], len[0]);
 	buf_append(&joined, part[1], len[1]);
 	rc = buf_check(&joined, "model.merges", e);
 	if (!rc)
-		rc = find_part(b, scratch, buf_str(&joined), joined.len, at, &id, e);
+		rc = find_part(b, buf_str(&joined), joined.len, at, &id, e);
 	if (!rc) /* a pair that is listed twice has its last rank, as in Hugging Face's */
 		*bpe_merge_slot(b, left, right) = (struct bpe_merge){left, right, rank, id};
 	buf_release(&joined);
@@ -201,7 +202,6 @@ static err_code read_merge(struct bpe *b, struct buf *scratch, const struct json
 
 static err_code read_merges(struct bpe *b, const struct json *merges, struct err *e)
 {
-	struct buf scratch = BUF_INIT(SIZE_MAX / 2);
 	size_t n_slots, at = 0;
 	uint32_t rank = 0;
 	err_code rc = ERR_OK;
@@ -217,9 +217,8 @@ static err_code read_merges(struct bpe *b, const struct json *merges, struct err
 	for (const struct json *m = json_first(merges); m && !rc; m = json_next(m), at++) {
 		if (json_is_string(m) && !strncmp(json_string(m), "#version", 8))
 			continue; /* the first line of merges.txt; takes no rank */
-		rc = read_merge(b, &scratch, m, at, rank++, e);
+		rc = read_merge(b, m, at, rank++, e);
 	}
-	buf_release(&scratch);
 	return rc;
 }
 

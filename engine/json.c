@@ -11,6 +11,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "engine/path.h"
 #include "engine/utf8.h"
 
 /* -- reading ----------------------------------------------------------------------------------- */
@@ -169,7 +170,9 @@ err_code json_parse_file(const char *path, size_t max_bytes, struct json **out, 
 	struct buf text = BUF_INIT(max_bytes);
 	err_code rc = buf_read_file(&text, path, e);
 
-	if (!rc && json_parse(buf_str(&text), text.len, out, e))
+	if (!rc && path_is_lfs_pointer(buf_str(&text), text.len))
+		rc = err_set(e, ERR_INPUT, "'%s' is a Git LFS pointer, not the file itself (git lfs pull)", path);
+	else if (!rc && json_parse(buf_str(&text), text.len, out, e))
 		rc = err_wrap(e, "'%s'", path);
 	buf_release(&text);
 	return rc;

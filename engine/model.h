@@ -11,11 +11,8 @@
 #include "engine/json.h"
 #include "engine/position.h"
 #include "engine/sha256.h"
+#include "engine/tensor.h"
 #include "engine/tokenizer.h"
-
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
-const char *dtype_name(enum dtype d); /* "f32", "f16", "bf16" */
-size_t dtype_size(enum dtype d);      /* bytes */
 
 enum activation { ACT_GELU_TANH, ACT_GELU, ACT_SILU, ACT_RELU };
 
@@ -27,14 +24,6 @@ struct model_config {
 	float rms_eps, attention_scale; /* attention_scale resolved: head_dim^-1/2 when null */
 	int64_t bos, eos;               /* -1: none */
 	struct position position;
-};
-
-/* A tensor in a file: row-major, little-endian, mapped read-only. */
-struct tensor {
-	const void *data; /* [shape[0], shape[1]] or [shape[0]], of dtype; borrowed from the map; any alignment */
-	enum dtype dtype;
-	uint32_t n_dim;
-	uint64_t shape[2];
 };
 
 /* Absent tensors (biases, gate, delta) have data NULL. Linear weights are [out, in]: y = x W^T + b. */
@@ -79,8 +68,5 @@ void model_describe(const struct model *m, struct json_writer *w, const char *ke
 
 /* Tells the kernel that the mapped weights are not needed for now (after a copy in the compute dtype). */
 void model_drop_pages(const struct model *m);
-
-/* Copies a tensor to float, `count` elements from element `first`. Exact: every dtype is a subset of float. */
-void tensor_to_f32(const struct tensor *t, uint64_t first, uint64_t count, float *out /* [count] */);
 
 #endif

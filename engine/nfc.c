@@ -1,7 +1,7 @@
-/* NFC: see unicode.h. Text is cut before every character that neither moves nor joins to the left ("boundary");
+/* NFC: see nfc.h. Text is cut before every character that neither moves nor joins to the left ("boundary");
  * only pieces that hold something else are decomposed, ordered and composed, so nearly all text is not copied.
  * Ordering is a stable sort: utf8proc's own is quadratic in a run of marks. */
-#include "engine/unicode.h"
+#include "engine/nfc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +138,7 @@ static err_code put_piece(struct buf *out, const char *s, size_t len, struct err
 		return e->code;
 	}
 	for (size_t i = 0; i < len; i += step)
-		n += decompose(unicode_at(s + i, &step), cps + n);
+		n += decompose(utf8_at(s + i, &step), cps + n);
 	order_marks(cps, keys, n);
 	composed = utf8proc_normalize_utf32(cps, (utf8proc_ssize_t)n, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
 	for (utf8proc_ssize_t i = 0; i < composed; i++)
@@ -206,7 +206,7 @@ err_code nfc_apply(struct nfc *n, const char *s, size_t len, struct err *e)
 			step = (uint8_t)s[i] < 0x80 ? 1 : 2;
 			continue;
 		}
-		kind = kind_of(unicode_at(s + i, &step));
+		kind = kind_of(utf8_at(s + i, &step));
 		if (kind == MARK) {
 			may_change = true;
 			continue;

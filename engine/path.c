@@ -25,6 +25,13 @@ bool path_is_inside(const char *dir, const char *path)
 	return !strncmp(real, root, n) && real[n] == '/';
 }
 
+bool path_is_lfs_pointer(const void *data, size_t len)
+{
+	static const char magic[] = "version https://git-lfs.github.com/spec/";
+
+	return len >= sizeof magic - 1 && !memcmp(data, magic, sizeof magic - 1);
+}
+
 char *path_name(const char *path, struct err *e)
 {
 	size_t end = strlen(path), start;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/unicode.h"
+#include "engine/utf8.h"
 
 /* -- GPT-2's pattern ---------------------------------------------------------------------------- */
 
@@ -12,7 +13,7 @@ static size_t run_end(const uint8_t *classes, unsigned kind, const char *s, size
 {
 	size_t n;
 
-	while (i < len && (classes[unicode_at(s + i, &n)] & UNICODE_KIND) == kind)
+	while (i < len && (classes[utf8_at(s + i, &n)] & UNICODE_KIND) == kind)
 		i += n;
 	return i;
 }
@@ -43,7 +44,7 @@ static size_t contraction(const char *s, size_t len)
 static size_t gpt2_end(const uint8_t *classes, const char *s, size_t i, size_t len)
 {
 	size_t n, last, end;
-	unsigned kind = classes[unicode_at(s + i, &n)] & UNICODE_KIND;
+	unsigned kind = classes[utf8_at(s + i, &n)] & UNICODE_KIND;
 
 	if (s[i] == '\'' && (end = contraction(s + i, len - i)) != 0)
 		return i + end;
@@ -52,14 +53,14 @@ static size_t gpt2_end(const uint8_t *classes, const char *s, size_t i, size_t l
 	if (s[i] == ' ' && i + 1 < len) {
 		size_t m;
 
-		kind = classes[unicode_at(s + i + 1, &m)] & UNICODE_KIND;
+		kind = classes[utf8_at(s + i + 1, &m)] & UNICODE_KIND;
 		if (kind != UNICODE_SPACE)
 			return run_end(classes, kind, s, i + 1 + m, len);
 	}
 	/* \s+(?!\S): all of the run at the text's end, else all but its last character; \s+ if that is none */
 	last = i;
 	for (end = i + n; end < len; end += n) {
-		if ((classes[unicode_at(s + end, &n)] & UNICODE_KIND) != UNICODE_SPACE)
+		if ((classes[utf8_at(s + end, &n)] & UNICODE_KIND) != UNICODE_SPACE)
 			return last > i ? last : end;
 		last = end;
 	}

@@ -14,11 +14,12 @@
 #include <unistd.h>
 
 #include "engine/log.h"
+#include "engine/path.h"
+#include "engine/sha256.h"
 
 #define SINGLE_FILE     "model.safetensors"
 #define INDEX_FILE      "model.safetensors.index.json"
 #define INDEX_MAX_BYTES ((size_t)64 << 20)
-#define LFS_MAGIC       "version https://git-lfs.github.com/spec/"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is little-endian");
 
@@ -131,27 +132,12 @@ const struct checkpoint_file *checkpoint_add(struct checkpoint *c, const char *n
 	return NULL;
 }
 
-static bool is_lfs_pointer(const void *data, uint64_t size)
-{
-	return size >= sizeof LFS_MAGIC - 1 && !memcmp(data, LFS_MAGIC, sizeof LFS_MAGIC - 1);
-}
-
 err_code checkpoint_read_json(struct checkpoint *c, const char *name, size_t max_bytes, struct json **out,
                               struct err *e)
 {
-	struct buf text = BUF_INIT(max_bytes);
 	const struct checkpoint_file *f = checkpoint_add(c, name, e);
-	err_code rc;
 
-	if (!f)
-		return e->code;
-	rc = buf_read_file(&text, f->path, e);
-	if (!rc && is_lfs_pointer(buf_str(&text), text.len))
-		rc = err_set(e, ERR_INPUT, "'%s' is a Git LFS pointer, not the file itself", f->path);
-	else if (!rc && json_parse(buf_str(&text), text.len, out, e))
-		rc = err_wrap(e, "'%s'", f->path);
-	buf_release(&text);
-	return rc;
+	return f ? json_parse_file(f->path, max_bytes, out, e) : e->code;
 }
 
 /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
@@ -337,7 +323,7 @@ static err_code header_bytes(const struct checkpoint_file *f, uint64_t *out, str
 {
 	uint64_t size = (uint64_t)f->st.st_size, n;
 
-	if (is_lfs_pointer(f->map, size))
+	if (path_is_lfs_pointer(f->map, size))
 		return err_set(e, ERR_INPUT, "this is a Git LFS pointer, not the weights");
 	if (size < sizeof n)
 		return err_set(e, ERR_INPUT, "%" PRIu64 " bytes are too few for a safetensors file", size);

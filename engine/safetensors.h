@@ -16,7 +16,7 @@
 
 #include "engine/err.h"
 #include "engine/json.h"
-#include "engine/model.h"
+#include "engine/tensor.h"
 
 /* The format's own limit on a header (safetensors: MAX_HEADER_SIZE). */
 #define SAFETENSORS_MAX_HEADER_BYTES UINT64_C(100000000)

@@ -15,8 +15,8 @@
 #include "engine/bpe.h"
 #include "engine/buf.h"
 #include "engine/json.h"
+#include "engine/nfc.h"
 #include "engine/pretokenize.h"
-#include "engine/unicode.h"
 #include "engine/utf8.h"
 
 #define MAX_FILE_BYTES ((size_t)128 << 20) /* the largest in use have 35 MB */
@@ -179,16 +179,12 @@ const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t
 
 int64_t tokenizer_token_id(const struct tokenizer *t, const char *content)
 {
-	struct buf bytes = BUF_INIT(SIZE_MAX / 2);
 	uint32_t id;
-	bool raw;
 
 	for (size_t i = 0; i < t->added.n; i++)
 		if (!strcmp(t->added.tokens[i].content, content))
 			return t->added.tokens[i].id;
-	raw = !bpe_spell(&bytes, content);
-	id = bytes.failed ? BPE_NONE : bpe_find(t->bpe, buf_str(&bytes), bytes.len, raw);
-	buf_release(&bytes);
+	id = bpe_find_spelled(t->bpe, content, strlen(content));
 	return id == BPE_NONE ? -1 : (int64_t)id;
 }
 
@@ -336,20 +332,6 @@ static err_code read_root(const struct json *root, struct tokenizer *t, struct e
 	return ERR_OK;
 }
 
-static err_code read_file(const char *path, struct json **root, struct err *e)
-{
-	static const char lfs[] = "version https://git-lfs";
-	struct buf text = BUF_INIT(MAX_FILE_BYTES);
-	err_code rc = buf_read_file(&text, path, e);
-
-	if (!rc && !strncmp(buf_str(&text), lfs, sizeof lfs - 1))
-		rc = err_set(e, ERR_INPUT, "the file is a Git LFS pointer: fetch the file itself (git lfs pull)");
-	if (!rc)
-		rc = json_parse(buf_str(&text), text.len, root, e);
-	buf_release(&text);
-	return rc;
-}
-
 err_code tokenizer_open(const char *path, struct tokenizer **out, struct err *e)
 {
 	struct json *root = NULL;
@@ -358,13 +340,13 @@ err_code tokenizer_open(const char *path, struct tokenizer **out, struct err *e)
 
 	if (!t)
 		return err_wrap(e, "tokenizer '%s'", path);
-	rc = read_file(path, &root, e);
-	if (!rc)
-		rc = read_root(root, t, e);
+	rc = json_parse_file(path, MAX_FILE_BYTES, &root, e);
+	if (!rc && (rc = read_root(root, t, e)))
+		err_wrap(e, "'%s'", path);
 	json_free(root);
 	if (rc) {
 		tokenizer_free(t);
-		return err_wrap(e, "tokenizer '%s'", path);
+		return err_wrap(e, "tokenizer");
 	}
 	*out = t;
 	return ERR_OK;

@@ -6,8 +6,10 @@
 #include <assert.h>
 #include <pcre2.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 
+#include "engine/buf.h"
 #include "engine/utf8.h"
 
 static uint8_t table[UNICODE_N];
@@ -43,7 +45,7 @@ static err_code mark(const char *pattern, uint8_t bits, const struct buf *all, s
 	while ((rc = pcre2_match(re, (PCRE2_SPTR)all->data, all->len, pos, PCRE2_NO_UTF_CHECK, match, NULL)) > 0) {
 		span = pcre2_get_ovector_pointer(match);
 		for (size_t i = span[0], n; i < span[1]; i += n)
-			table[unicode_at(all->data + i, &n)] |= bits;
+			table[utf8_at(all->data + i, &n)] |= bits;
 		pos = span[1];
 	}
 	pcre2_match_data_free(match);

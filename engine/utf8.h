@@ -15,6 +15,27 @@
  * Python's errors="replace" turns into one U+FFFD. */
 uint32_t utf8_next(const char *s, size_t len, size_t *n);
 
+/* The scalar value at s, which must be valid UTF-8; *n is its length. */
+static inline uint32_t utf8_at(const char *str, size_t *n)
+{
+	const uint8_t *s = (const uint8_t *)str;
+
+	if (s[0] < 0x80) {
+		*n = 1;
+		return s[0];
+	}
+	if (s[0] < 0xE0) {
+		*n = 2;
+		return (s[0] & 0x1Fu) << 6 | (s[1] & 0x3Fu);
+	}
+	if (s[0] < 0xF0) {
+		*n = 3;
+		return (s[0] & 0x0Fu) << 12 | (s[1] & 0x3Fu) << 6 | (s[2] & 0x3Fu);
+	}
+	*n = 4;
+	return (s[0] & 0x07u) << 18 | (s[1] & 0x3Fu) << 12 | (s[2] & 0x3Fu) << 6 | (s[3] & 0x3Fu);
+}
+
 /* Appends the UTF-8 form of a scalar value. */
 void utf8_put(struct buf *out, uint32_t cp);
 

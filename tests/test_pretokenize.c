@@ -6,6 +6,7 @@
 
 #include "engine/buf.h"
 #include "engine/json.h"
+#include "engine/nfc.h"
 #include "engine/pattern.h"
 #include "engine/pretokenize.h"
 #include "engine/unicode.h"
