@@ -48,8 +48,10 @@ static void send(struct http_request *r, unsigned status, const char *member, co
 		json_put_string(&w, member, value);
 	json_end_object(&w);
 	buf_putc(&b, '\n');
-	if (status == 503)
+	if (status == 503) {
 		http_set_header(r, "Retry-After", "2");
+		http_set_header(r, "Connection", "close"); /* an idle connection would hold another's place */
+	}
 	http_set_header(r, "Cache-Control", "no-store");
 	http_send(r, status, "application/problem+json", &b);
 }

@@ -1,5 +1,6 @@
 """The REST API of the real program: a job's whole path, refusals, waits, limits, the page's files."""
 
+import contextlib
 import http.client
 import json
 import math
@@ -537,6 +538,18 @@ class Lifecycle(ServerTest):
             self.assertEqual((reply.status, reply.headers["Retry-After"]), (503, "2"))
             time.sleep(0.1)
         self.assertEqual(reply.status, 200)
+        self.server.ask("POST", f"/api/v1/jobs/{blocker}/cancel")
+        self.server.wait(blocker)
+
+    def test_more_who_wait_than_there_are_places_leave_room_for_others(self):
+        blocker = self.long_job(priority=10)
+        with contextlib.ExitStack() as stack:
+            waits = [stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port))) for _ in range(600)]
+            for s in waits:
+                s.sendall(f"GET /api/v1/jobs/{blocker}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            begun = time.monotonic()
+            self.assertEqual(self.server.get("/healthz").status, 200)
+            self.assertLess(time.monotonic() - begun, 15)  # an idle connection keeps its place for a minute
         self.server.ask("POST", f"/api/v1/jobs/{blocker}/cancel")
         self.server.wait(blocker)
 
