@@ -9,7 +9,7 @@
 #include "engine/unicode.h"
 #include "engine/utf8.h"
 
-/* -- finding ------------------------------------------------------------------------------------ */
+/* -- finding ----------------------------------------------------------------------------------- */
 
 /* The first index in sorted[lo..hi) whose byte at `depth` is at least c; all are longer than depth. */
 static size_t lower(const struct added_set *set, size_t lo, size_t hi, size_t depth, unsigned c)
@@ -130,7 +130,7 @@ bool added_next(struct added_iter *it, struct added_piece *out)
 	return true;
 }
 
-/* -- reading ------------------------------------------------------------------------------------ */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 void added_release(struct added *a)
 {

@@ -36,9 +36,9 @@ struct added {                      /* immutable once read */
 	const uint8_t *classes; /* borrowed: unicode_classes */
 };
 
-/* Reads the "added_tokens" value (absent or null: none). nfc: the tokenizer's normaliser. On failure there is
- * nothing to release. Ids are those that Hugging Face gives: of the vocabulary, else counted on from its size; a file that says
- * otherwise is refused. */
+/* Reads the "added_tokens" value (absent or null: none). nfc: the tokenizer's normaliser. On failure there is nothing
+ * to release. Ids are those that Hugging Face gives: of the vocabulary, else counted on from its size; a file that
+ * says otherwise is refused. */
 err_code added_read(const struct json *value, const struct bpe *vocab, bool nfc, struct added *out, struct err *e);
 void added_release(struct added *a);
 

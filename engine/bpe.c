@@ -132,7 +132,7 @@ struct bpe_merge *bpe_merge_slot(const struct bpe *b, uint32_t left, uint32_t ri
 	return &b->merges[i];
 }
 
-/* -- merging ------------------------------------------------------------------------------------ */
+/* -- merging ----------------------------------------------------------------------------------- */
 
 /* Heap entries: rank << 32 | place, so that the smallest is the lowest rank, then the leftmost. */
 static void sift_down(uint64_t *heap, size_t n, size_t i)
@@ -257,7 +257,7 @@ err_code bpe_check_whole(const struct bpe *b, struct bpe_run *r, uint32_t id, bo
 	return ERR_OK;
 }
 
-/* -- the cache ---------------------------------------------------------------------------------- */
+/* -- the cache --------------------------------------------------------------------------------- */
 
 void bpe_run_release(struct bpe_run *r)
 {
@@ -301,7 +301,7 @@ static struct bpe_cached *cache_slot(const struct bpe_run *r, const char *word, 
 	return c;
 }
 
-/* -- words -------------------------------------------------------------------------------------- */
+/* -- words ------------------------------------------------------------------------------------- */
 
 static void put_token(const struct bpe *b, uint32_t id, size_t *end, struct token_list *out)
 {

@@ -18,7 +18,7 @@
 #define BPE_NONE   UINT32_MAX /* no token */
 #define BPE_MAX_ID (1u << 22) /* ids are below it: a larger one is taken for damage */
 
-/* -- the vocabulary: bpe.c encodes with it, bpe_read.c makes it ------------------------------- */
+/* -- the vocabulary: bpe.c encodes with it, bpe_read.c makes it -------------------------------- */
 
 struct bpe_token {
 	uint32_t start, len; /* in bpe.bytes */
@@ -64,7 +64,7 @@ struct bpe_merge *bpe_merge_slot(const struct bpe *b, uint32_t left, uint32_t ri
 struct bpe_run;
 err_code bpe_check_whole(const struct bpe *b, struct bpe_run *r, uint32_t id, bool *whole, struct err *e);
 
-/* -- encoding ----------------------------------------------------------------------------------- */
+/* -- encoding ---------------------------------------------------------------------------------- */
 
 /* One caller's scratch memory and word cache. The cache holds words by address: valid while the
  * texts that the words came from, and the list that they were appended to, stay as they are; bpe_run_forget

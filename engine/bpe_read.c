@@ -60,7 +60,7 @@ static size_t table_size(size_t n)
 	return size;
 }
 
-/* -- vocab -------------------------------------------------------------------------------------- */
+/* -- vocab ------------------------------------------------------------------------------------- */
 
 /* The largest id; every id is checked for its type and range. */
 static err_code check_ids(struct bpe *b, const struct json *vocab, struct err *e)
@@ -137,7 +137,7 @@ static err_code read_bytes(struct bpe *b, struct err *e)
 	return ERR_OK;
 }
 
-/* -- merges ------------------------------------------------------------------------------------- */
+/* -- merges ------------------------------------------------------------------------------------ */
 
 /* The token spelled s[0..len), for merge `at`. */
 static err_code find_part(const struct bpe *b, const char *s, size_t len, size_t at, uint32_t *id, struct err *e)
@@ -234,7 +234,7 @@ static err_code mark_whole(struct bpe *b, struct err *e)
 	return rc;
 }
 
-/* -- the model object --------------------------------------------------------------------------- */
+/* -- the model object -------------------------------------------------------------------------- */
 
 /* Options that change what merges do, and that no byte-level tokenizer sets. */
 static err_code check_options(const struct json *model, struct err *e)

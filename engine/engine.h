@@ -1,8 +1,8 @@
 /* The engine: score these tokens, given those before them. The one header that eval/ includes (with the base).
  *
  * A model is immutable; a session is one device's mutable state for one model (weights in the compute dtype, one
- * arena, threads). Scores are batch-, chunk- and thread-invariant to the bit: a token's score depends only on its chain,
- * the model, the dtype and the engine signature. */
+ * arena, threads). Scores are batch-, chunk- and thread-invariant to the bit: a token's score depends only on its
+ * chain, the model, the dtype and the engine signature. */
 #ifndef FATHOM_ENGINE_ENGINE_H
 #define FATHOM_ENGINE_ENGINE_H
 
@@ -25,11 +25,11 @@ struct segment {
 };
 
 struct batch {
-	const uint32_t *tokens;          /* [n_tokens] ids below n_vocab */
-	const uint8_t *score;            /* [n_tokens] != 0: this token's log-probability is wanted. Never on the first
+	const uint32_t *tokens; /* [n_tokens] ids below n_vocab */
+	const uint8_t *score;   /* [n_tokens] != 0: this token's log-probability is wanted. Never on the first
 	                                  * token of a segment without parent: nothing stands before it. */
 	uint32_t n_tokens;
-	const struct segment *segments;  /* [n_segments] */
+	const struct segment *segments; /* [n_segments] */
 	uint32_t n_segments;
 };
 
@@ -43,23 +43,21 @@ struct token_score {
 /* -- sessions ---------------------------------------------------------------------------------- */
 
 struct session_options {
-	const char *device;   /* "auto", "cpu", "cuda:N"; NULL: auto */
-	const char *dtype;    /* "auto", "f32", "bf16", "f16"; NULL: auto (f32 on a CPU, bf16 on a GPU) */
-	uint32_t n_threads;   /* CPU threads; 0: all that the affinity mask allows */
-	uint32_t chunk_rows;  /* rows in flight in wide activations; 0: the backend's choice. Never changes a bit. */
+	const char *device;  /* "auto", "cpu", "cuda:N"; NULL: auto */
+	const char *dtype;   /* "auto", "f32", "bf16", "f16"; NULL: auto (f32 on a CPU, bf16 on a GPU) */
+	uint32_t n_threads;  /* CPU threads; 0: all that the affinity mask allows */
+	uint32_t chunk_rows; /* rows in flight in wide activations; 0: the backend's choice. Never changes a bit. */
 };
 
 struct session;
 
 /* Loads the model's weights to the device. The model must outlive the session. */
-err_code session_open(const struct model *m, const struct session_options *o, struct session **out,
-                      struct err *e);
+err_code session_open(const struct model *m, const struct session_options *o, struct session **out, struct err *e);
 void session_close(struct session *s); /* NULL is fine */
 
-/* Scores a batch, as described above. ERR_NUMERIC names layer and position of the first NaN or infinity; ERR_CANCELLED after
- * session_stop. On failure `out` is unspecified and the session stays usable. */
-err_code session_score(struct session *s, const struct batch *b, struct token_score *out,
-                       struct err *e);
+/* Scores a batch, as described above. ERR_NUMERIC names layer and position of the first NaN or infinity;
+ * ERR_CANCELLED after session_stop. On failure `out` is unspecified and the session stays usable. */
+err_code session_score(struct session *s, const struct batch *b, struct token_score *out, struct err *e);
 
 /* From any thread: makes the running (or next) session_score return ERR_CANCELLED soon; stays in force until
  * session_resume. Polled between layers and chunks of rows. */
@@ -70,8 +68,8 @@ void session_resume(struct session *s);
  * hang is a count that stands still. */
 uint64_t session_done_tokens(const struct session *s);
 
-/* Bytes that a session of this model needs for batches of n_tokens tokens (weights, arena, threads). An upper bound that
- * is close. */
+/* Bytes that a session of this model needs for batches of n_tokens tokens (weights, arena, threads). An upper bound
+ * that is close. */
 size_t session_memory(const struct model *m, const struct session_options *o, uint64_t n_tokens);
 
 /* Tokens that one batch should have for throughput, given memory (CPU: small; GPU: large). */
@@ -80,21 +78,21 @@ uint32_t session_batch_tokens(const struct session *s);
 /* -- devices ----------------------------------------------------------------------------------- */
 
 struct device_info {
-	char device[32];      /* "cpu", "cuda:0" */
-	char kind[16];        /* "cpu", "cuda" */
-	char name[128];       /* "AMD EPYC ...", "NVIDIA H200" */
-	char isa[64];         /* effective: "avx512_core_amx", "avx2", "sm_90" */
-	char libraries[128];  /* "oneDNN 2.6.3" */
-	bool bf16;            /* fast enough to offer */
+	char device[32];     /* "cpu", "cuda:0" */
+	char kind[16];       /* "cpu", "cuda" */
+	char name[128];      /* "AMD EPYC ...", "NVIDIA H200" */
+	char isa[64];        /* effective: "avx512_core_amx", "avx2", "sm_90" */
+	char libraries[128]; /* "oneDNN 2.6.3" */
+	bool bf16;           /* fast enough to offer */
 	uint32_t n_threads;
-	size_t memory_bytes;  /* free, at the time of asking */
+	size_t memory_bytes; /* free, at the time of asking */
 };
 
 /* ERR_DEVICE for a device that is not there, naming what is. "auto": the best. */
 err_code device_describe(const char *device, struct device_info *out, struct err *e);
 
-/* "fathom 0.1.0; AMD EPYC; avx512_core_bf16; f32; oneDNN 2.6.3": two runs with equal signatures give equal bits. dtype as in
- * session_options; the effective one is resolved into it. */
+/* "fathom 0.1.0; AMD EPYC; avx512_core_bf16; f32; oneDNN 2.6.3": two runs with equal signatures give equal bits.
+ * dtype as in session_options; the effective one is resolved into it. */
 err_code engine_signature(const char *device, const char *dtype, struct buf *out, struct err *e);
 
 const char *engine_version(void);

@@ -289,8 +289,8 @@ static err_code resolve_layer(struct resolver *r, uint32_t layer, struct err *e)
 	return ERR_OK;
 }
 
-/* A tensor of ours that config.json does not call for means that the two disagree: the numbers would be wrong. A foreign one (a
- * buffer, a causal mask) is only said. */
+/* A tensor of ours that config.json does not call for means that the two disagree: the numbers would be wrong. A
+ * foreign one (a buffer, a causal mask) is only said. */
 static err_code check_unused(const struct resolver *r, struct err *e)
 {
 	const struct slot *s;

@@ -52,8 +52,8 @@ struct model {
 	struct checkpoint *files;     /* owned: the maps (engine/safetensors.h) */
 };
 
-/* Opens a checkpoint directory. `position` is a job's override or NULL. Checks every tensor's presence, shape, dtype and
- * bounds: errors name the file or the tensor, and its value. Reads no weights. */
+/* Opens a checkpoint directory. `position` is a job's override or NULL. Checks every tensor's presence, shape, dtype
+ * and bounds: errors name the file or the tensor, and its value. Reads no weights. */
 err_code model_open(const char *dir, const struct json *position, struct model **out, struct err *e);
 void model_free(struct model *m); /* NULL is fine */
 

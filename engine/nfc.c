@@ -87,7 +87,7 @@ static enum kind kind_of(uint32_t cp)
 	return n == 1 && d[0] == (utf8proc_int32_t)cp ? BOUNDARY : CHANGES;
 }
 
-/* -- one piece ---------------------------------------------------------------------------------- */
+/* -- one piece --------------------------------------------------------------------------------- */
 
 static int compare_order(const void *a, const void *b)
 {
@@ -148,7 +148,7 @@ static err_code put_piece(struct buf *out, const char *s, size_t len, struct err
 	return ERR_OK;
 }
 
-/* -- the whole text ----------------------------------------------------------------------------- */
+/* -- the whole text ---------------------------------------------------------------------------- */
 
 void nfc_release(struct nfc *n)
 {

@@ -20,7 +20,7 @@ struct pattern_match {
 	pcre2_match_data *data; /* owned */
 };
 
-/* -- from Oniguruma's syntax to PCRE2's ----------------------------------------------------------- */
+/* -- from Oniguruma's syntax to PCRE2's -------------------------------------------------------- */
 
 /* Length of a general category's name at s, "{L}" or "{Lu}", with braces; 0 for any other property. Scripts mean
  * script extensions in PCRE2 and are not the same sets. */
@@ -150,7 +150,7 @@ static err_code translate(const char *source, struct buf *out, struct err *e)
 	return buf_check(out, "pattern", e);
 }
 
-/* -- compiling and matching --------------------------------------------------------------------- */
+/* -- compiling and matching -------------------------------------------------------------------- */
 
 err_code pattern_compile(const char *source, struct pattern **out, struct err *e)
 {

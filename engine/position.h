@@ -38,8 +38,8 @@ err_code position_from_config(const struct json *config, uint32_t head_dim, stru
  * "inv_freq": "f32"|"exact", ...}. e->pointer is relative ("/factor"). */
 err_code position_override(struct position *p, const struct json *override, uint32_t head_dim, struct err *e);
 
-/* Members of a result's "position" object: {"type": "yarn", "theta": ..., "factor": 4.0, "attention_factor": ...}. The type
- * is "rope", "linear", "yarn" or "pope". */
+/* Members of a result's "position" object: {"type": "yarn", "theta": ..., "factor": 4.0, "attention_factor": ...}.
+ * The type is "rope", "linear", "yarn" or "pope". */
 void position_write(const struct position *p, struct json_writer *w, const char *key);
 
 /* Frequencies for a chain of `length` positions. */
@@ -55,8 +55,8 @@ void position_table_release(struct position_table *t);
 /* Whether the table depends on the chain's total length (none of today's schemes). */
 bool position_depends_on_length(const struct position *p);
 
-/* The phase of a position in half-turns, in [-1, 1]: feed it to sinpi and cospi. Same bits on every device. At most 9.52e-8
- * radians off: half of a float's last place at 1, and the 2^-31 half-turns that the shift cuts. */
+/* The phase of a position in half-turns, in [-1, 1]: feed it to sinpi and cospi. Same bits on every device. At most
+ * 9.52e-8 radians off: half of a float's last place at 1, and the 2^-31 half-turns that the shift cuts. */
 static inline float position_phase(uint64_t pos, uint64_t freq)
 {
 	return (float)(int32_t)(uint32_t)((pos * freq) >> 32) * 0x1p-31f;

@@ -6,7 +6,7 @@
 #include "engine/unicode.h"
 #include "engine/utf8.h"
 
-/* -- GPT-2's pattern ---------------------------------------------------------------------------- */
+/* -- GPT-2's pattern --------------------------------------------------------------------------- */
 
 /* The end of the run of characters of `kind` from s[i]. */
 static size_t run_end(const uint8_t *classes, unsigned kind, const char *s, size_t i, size_t len)
@@ -67,7 +67,7 @@ static size_t gpt2_end(const uint8_t *classes, const char *s, size_t i, size_t l
 	return end;
 }
 
-/* -- the walk ----------------------------------------------------------------------------------- */
+/* -- the walk ---------------------------------------------------------------------------------- */
 
 struct walk {
 	const struct pretokenizer *p;
@@ -119,7 +119,7 @@ void pretokenize_run_release(struct pretokenize_run *r)
 	*r = (struct pretokenize_run){0};
 }
 
-/* -- reading ------------------------------------------------------------------------------------ */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 void pretokenizer_release(struct pretokenizer *p)
 {

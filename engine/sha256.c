@@ -1,4 +1,4 @@
-/* SHA-256 and fingerprints: see sha256.h. The cache of file hashes is a list under one lock: a process sees few files. */
+/* SHA-256 and fingerprints: see sha256.h. Hashes of files are cached in a list under one lock: a process sees few. */
 #include "engine/sha256.h"
 
 #include <assert.h>

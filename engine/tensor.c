@@ -1,5 +1,5 @@
-/* Tensors and their dtypes: see tensor.h. Conversions to float are exact, work at any alignment, and are written without
- * branches over blocks of a fixed size, which the compiler turns into vector code at -O2. */
+/* Tensors and their dtypes: see tensor.h. Conversions to float are exact, work at any alignment, and are written
+ * without branches over blocks of a fixed size, which the compiler turns into vector code at -O2. */
 #include "engine/tensor.h"
 
 #include <assert.h>

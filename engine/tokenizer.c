@@ -32,7 +32,7 @@ struct tokenizer {
 	uint32_t n_vocab;
 };
 
-/* -- encoding ----------------------------------------------------------------------------------- */
+/* -- encoding ---------------------------------------------------------------------------------- */
 
 /* One call's state. */
 struct encoder {
@@ -162,7 +162,7 @@ err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t le
 	return rc;
 }
 
-/* -- the vocabulary ----------------------------------------------------------------------------- */
+/* -- the vocabulary ---------------------------------------------------------------------------- */
 
 const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t *len)
 {
@@ -198,7 +198,7 @@ bool tokenizer_adds_bos(const struct tokenizer *t)
 	return t->n_before > 0;
 }
 
-/* -- reading ------------------------------------------------------------------------------------ */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 /* A member that may be one object or a Sequence of them under `list`: calls `read` for each. */
 static err_code read_each(const struct json *value, const char *what, const char *list, struct tokenizer *t,

@@ -26,8 +26,8 @@ void token_list_release(struct token_list *l);
 err_code tokenizer_open(const char *path, struct tokenizer **out, struct err *e);
 void tokenizer_free(struct tokenizer *t); /* NULL is fine */
 
-/* Appends the tokens of text[0..len) to `out`. The text must be valid UTF-8 (utf8_clean makes it so; else ERR_INPUT with
- * the byte). add_special: also what the post-processor adds (BOS and such; these have empty byte ranges). Text
+/* Appends the tokens of text[0..len) to `out`. The text must be valid UTF-8 (utf8_clean makes it so; else ERR_INPUT
+ * with the byte). add_special: also what the post-processor adds (BOS and such; these have empty byte ranges). Text
  * of added tokens ("<|endoftext|>") is recognised as in Hugging Face. */
 err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool add_special,
                           struct token_list *out, struct err *e);

@@ -1,4 +1,4 @@
-/* Datasets: see dataset.h. A dataset is a sorted list of files and a cursor; one document's text is in memory at a time. */
+/* Datasets: see dataset.h. A dataset is a sorted list of files and a cursor; one document's text is in memory. */
 #include "eval/dataset.h"
 
 #include <dirent.h>

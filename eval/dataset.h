@@ -21,8 +21,8 @@ struct document {
 
 struct dataset;
 
-/* Lists and hashes the files. ERR_INPUT when there is no document to be had or a symbolic link leaves the directory; hidden
- * files and folders are passed over. */
+/* Lists and hashes the files. ERR_INPUT when there is no document to be had or a symbolic link leaves the directory;
+ * hidden files and folders are passed over. */
 err_code dataset_open(const char *path, struct dataset **out, struct err *e);
 void dataset_close(struct dataset *d); /* NULL is fine */
 

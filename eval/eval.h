@@ -40,8 +40,9 @@ void task_describe(const struct task *t, struct json_writer *w, const char *key)
 /* The same for people: the text of `fathom run --task NAME --help`. */
 void task_help(const struct task *t, struct buf *out);
 
-/* Checks `given` (a JSON object or NULL) against the task's table and its cross-field rules, and appends the effective parameters
- * (every one, in table order) as a JSON object to out. e->pointer is relative to params: "/lengths/3". */
+/* Checks `given` (a JSON object or NULL) against the task's table and its cross-field rules, and appends the
+ * effective parameters (every one, in table order) as a JSON object to out. e->pointer is relative to params:
+ * "/lengths/3". */
 err_code task_params(const struct task *t, const struct json *given, struct buf *out, struct err *e);
 
 /* Parses command-line "key=value" into a JSON object member appended to w by the parameter's type: lengths=512,1024. */
@@ -57,21 +58,21 @@ struct registry {
 	size_t n_dataset_dirs;
 };
 
-/* A name is a path of one or more components below one of the directories: no "..", no absolute path, no empty or hidden
- * component, no symlink that leaves the directory. ERR_NOT_FOUND names it and lists where was looked. */
+/* A name is a path of one or more components below one of the directories: no "..", no absolute path, no empty or
+ * hidden component, no symlink that leaves the directory. ERR_NOT_FOUND names it and lists where was looked. */
 err_code registry_model(const struct registry *r, const char *name, char **path, struct err *e);
 err_code registry_dataset(const struct registry *r, const char *name, char **path, struct err *e);
 
 /* Whether a file of this name is data: .txt, .jsonl, .json, .tsv. */
 bool registry_is_data_file(const char *name);
 
-/* Calls f for each model (a directory with config.json) or dataset (a data file, or a directory that holds
- * some) of depth at most two, sorted by name, the first of equal names. Stops when f returns non-zero, and returns that. */
+/* Calls f for each model (a directory with config.json) or dataset (a data file, or a directory that holds some) of
+ * depth at most two, sorted by name, the first of equal names. Stops when f returns non-zero, and returns that. */
 typedef int registry_fn(void *arg, const char *name, const char *path);
 int registry_each_model(const struct registry *r, registry_fn *f, void *arg);
 int registry_each_dataset(const struct registry *r, registry_fn *f, void *arg);
 
-/* -- evaluations (need a model; never opened in `serve`) ---------------------------------------- */
+/* -- evaluations (need a model; never opened in `serve`) --------------------------------------- */
 
 struct evaluation; /* a task on a dataset, tokenized and cut into units */
 
@@ -82,8 +83,8 @@ struct evaluation_watch {
 	void *arg;
 };
 
-/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL. ERR_INPUT
- * when there is nothing to score ("dataset 'x': no documents"). */
+/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL.
+ * ERR_INPUT when there is nothing to score ("dataset 'x': no documents"). */
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
                          const char *dataset_path, const char *dataset_name, const struct evaluation_watch *watch,
                          struct evaluation **out, struct err *e);
@@ -96,8 +97,8 @@ uint64_t evaluation_batch_tokens(const struct evaluation *ev);   /* tokens of a 
                                                                 * chain, or its small units together */
 const char *evaluation_fingerprint(const struct evaluation *ev); /* of the dataset; borrowed */
 
-/* The members of the "planned" event's plan (wire.h), into the open object of w. A unit of 0 tokens has nothing to score (a
- * document without a window) and still has a result. */
+/* The members of the "planned" event's plan (wire.h), into the open object of w. A unit of 0 tokens has nothing to
+ * score (a document without a window) and still has a result. */
 struct plan_engine {
 	const char *model_name;                 /* as it was asked for */
 	const char *device, *dtype, *signature; /* dtype: the effective one */
@@ -105,11 +106,11 @@ struct plan_engine {
 };
 void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine *engine, struct json_writer *w);
 
-/* Scores units[0..n) in batches of about session_batch_tokens: small units share one, a large one is spread over several. Calls
- * done(arg, unit, result JSON text, tokens) for each, in the order given, and batch(arg) (may be NULL) after the units that were
- * scored together. A batch that fails with ERR_NUMERIC is tried again unit by unit: failed(arg, unit, e) is called for
- * those that fail alone, and the rest go on; any other error ends the call. done may return non-zero to stop
- * (ERR_CANCELLED). */
+/* Scores units[0..n) in batches of about session_batch_tokens: small units share one, a large one is spread over
+ * several. Calls done(arg, unit, result JSON text, tokens) for each, in the order given, and batch(arg) (may be NULL)
+ * after the units that were scored together. A batch that fails with ERR_NUMERIC is tried again unit by unit:
+ * failed(arg, unit, e) is called for those that fail alone, and the rest go on; any other error ends the call. done
+ * may return non-zero to stop (ERR_CANCELLED). */
 struct evaluation_sink {
 	int (*done)(void *arg, uint32_t unit, const char *result, uint64_t tokens);
 	void (*failed)(void *arg, uint32_t unit, const struct err *why);
@@ -119,7 +120,7 @@ struct evaluation_sink {
 err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t *units, uint32_t n,
                         const struct evaluation_sink *sink, struct err *e);
 
-/* -- folding (no model) ------------------------------------------------------------------------- */
+/* -- folding (no model) ------------------------------------------------------------------------ */
 
 /* Unit results in unit order; entry i is unit ids[i] (gaps: a partial fold). Parsed one at a time, so that a big job
  * needs no big tree: next() returns the JSON text of the next unit and its id, or NULL at the end; borrowed until the
@@ -157,14 +158,15 @@ struct result_stats {
 err_code result_write(struct json_writer *w, const struct task *t, const struct json *params, const struct json *plan,
                       const struct unit_source *units, const struct result_stats *stats, struct err *e);
 
-/* -- the worker --------------------------------------------------------------------------------- */
+/* -- the worker -------------------------------------------------------------------------------- */
 
 struct worker_options {
 	const char *device; /* "cpu", "cuda:0", "none" (describes only) */
 	uint32_t n_threads;
 	struct registry registry;
 };
-/* The loop of `fathom worker`: commands on fd 0, events on fd 1, until EOF. Wire format: eval/wire.h. Returns an exit status. */
+/* The loop of `fathom worker`: commands on fd 0, events on fd 1, until EOF. Wire format: eval/wire.h. Returns an exit
+ * status. */
 int worker_main(const struct worker_options *o);
 
 #endif

@@ -29,8 +29,8 @@ struct window {
 uint64_t window_count(const struct window_rule *r, uint64_t n_predictions);
 void window_at(const struct window_rule *r, uint64_t n_predictions, uint64_t k, struct window *out);
 
-/* Edges of the loss-by-position bins: the distinct floor(2^(k/2)) up to max, then max + 1. Returns the number of edges, at
- * least 2 and at most PG19_MAX_EDGES; a bin is [edge[i], edge[i+1]) of the 1-based prediction index. */
+/* Edges of the loss-by-position bins: the distinct floor(2^(k/2)) up to max, then max + 1. Returns the number of
+ * edges, at least 2 and at most PG19_MAX_EDGES; a bin is [edge[i], edge[i+1]) of the 1-based prediction index. */
 #define PG19_MAX_EDGES 64
 size_t pg19_edges(int64_t max, int64_t edges[PG19_MAX_EDGES]);
 

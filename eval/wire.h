@@ -20,7 +20,7 @@
  *    "dataset":{"name","fingerprint","n_items","n_docs"},"engine":{"device","dtype","version","signature"},"n_units":3,
  *    "tokens":90000,"unit_tokens":[..],"memory_bytes":123,"warnings":[]}}
  *   {"event":"units","job":7,"units":[[0,{...}],[1,{...}]],"tokens":65536,"seconds":1.25}   a batch's results
- *   {"event":"progress","job":7,"phase":"plan"|"run","done":123,"total":456}  tokens of the running command, at most 4 a second
+ *   {"event":"progress","job":7,"phase":"plan"|"run","done":123,"total":456}  tokens of the command; at most 4 a second
  *   {"event":"idle","job":7}                            the run command is finished: every unit is reported
  *   {"event":"cancelled","job":7}                       the command was stopped; unreported units are not done
  *   {"event":"failed","job":7,"units":[3],"code":"numeric","message":"..."}  these units failed alone, the rest go on
@@ -29,10 +29,10 @@
  *   {"event":"failed","model":"x","code":"input","message":"..."}              the describe failed
  *   {"event":"alive","done_tokens":123456}              every 2 s: a hang is a count that stands still
  *
- * "failed" has "pointer" (RFC 6901, relative to what the message is about) when a member of the request is to blame. A
- * plan replaces the job's earlier plan. `cancel` overtakes the queue: a command that it stops, running or not yet begun, ends
- * in "cancelled", one that was just finished in its own event, and a job that has no command in none. `alive` and
- * `progress` may come between any two events.
+ * "failed" has "pointer" (RFC 6901, relative to what the message is about) when a member of the request is to blame.
+ * A plan replaces the job's earlier plan. `cancel` overtakes the queue: a command that it stops, running or not yet
+ * begun, ends in "cancelled", one that was just finished in its own event, and a job that has no command in none.
+ * `alive` and `progress` may come between any two events.
  *
  * fd 1 is dup'ed for the protocol at start and pointed at stderr, so no library's print corrupts it. EOF on stdin means
  * that the server is gone: _exit at once, from the reader thread. */

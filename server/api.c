@@ -18,7 +18,7 @@ void api_send_json(struct http_request *r, unsigned status, struct buf *b)
 	http_send(r, status, "application/json", b);
 }
 
-/* -- requests to the core ------------------------------------------------------------------------- */
+/* -- requests to the core ---------------------------------------------------------------------- */
 
 static void call_free(void *state)
 {

@@ -64,7 +64,8 @@ void job_write(struct json_writer *w, const char *key, const struct job *j, int6
 /* RFC 3339 in UTC with milliseconds; 0 writes null. */
 void api_put_time(struct json_writer *w, const char *key, int64_t unix_ms);
 
-/* A request to the core, as the `state` of the HTTP request that waits for it. Allocated by api_call_new, freed with the request. */
+/* A request to the core, as the `state` of the HTTP request that waits for it. Allocated by api_call_new, freed with
+ * the request. */
 struct api_call {
 	struct request core;
 	void *data; /* of the handler; data_free'd with it */

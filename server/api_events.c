@@ -1,5 +1,5 @@
-/* GET /api/v1/events and /api/v1/jobs/{id}/events: Server-Sent Events (WHATWG HTML, 9.2), straight from the event table, so a client
- * that names the last id it saw misses nothing, also over a restart of the server. */
+/* GET /api/v1/events and /api/v1/jobs/{id}/events: Server-Sent Events (WHATWG HTML, 9.2), straight from the event
+ * table, so a client that names the last id it saw misses nothing, also over a restart of the server. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +42,8 @@ static err_code pull(struct http_request *r, struct buf *out, struct err *e)
 	return store_event_each(api_of(r)->store, p.stream->job, p.stream->last, PAGE, put_event, &p, e);
 }
 
-/* Where to go on: Last-Event-ID, which a browser sends by itself, or ?after; else a job's first event, or what comes next of all jobs.
- * False when it was refused. */
+/* Where to go on: Last-Event-ID, which a browser sends by itself, or ?after; else a job's first event, or what comes
+ * next of all jobs. False when it was refused. */
 static bool find_start(struct http_request *r, int64_t *last)
 {
 	const char *header = http_header(r, "Last-Event-ID"), *after = http_query(r, "after");

@@ -1,6 +1,6 @@
-/* GET /api/v1/jobs/{id}/items: a job's items as JSON lines. Folding them reads every unit, which may take seconds, so a short-lived
- * thread with its own read-only connection writes them to an unlinked file, and the file is then sent. (A cursor held open
- * over a slow download would pin the HTTP thread's view of the database.) */
+/* GET /api/v1/jobs/{id}/items: a job's items as JSON lines. Folding them reads every unit, which may take seconds, so
+ * a short-lived thread with its own read-only connection writes them to an unlinked file, and the file is then sent.
+ * (A cursor held open over a slow download would pin the HTTP thread's view of the database.) */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void export_free(void *state)
 	free(x);
 }
 
-/* -- on the export's thread ----------------------------------------------------------------------- */
+/* -- on the export's thread -------------------------------------------------------------------- */
 
 static FILE *open_unlinked(const char *dir, struct err *e)
 {
@@ -109,7 +109,7 @@ static void *export_main(void *arg)
 	return NULL;
 }
 
-/* -- on the HTTP thread ------------------------------------------------------------------------- */
+/* -- on the HTTP thread ------------------------------------------------------------------------ */
 
 static void exported(struct http_request *r)
 {

@@ -1,5 +1,5 @@
-/* POST /api/v1/jobs: a body becomes a draft, member by member through one table; the draft becomes a row. Everything that can be
- * refused without the model or the dataset's contents is refused here, with a pointer. */
+/* POST /api/v1/jobs: a body becomes a draft, member by member through one table; the draft becomes a row. Everything
+ * that can be refused without the model or the dataset's contents is refused here, with a pointer. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -44,7 +44,7 @@ static bool parse_result(struct http_request *r, const struct job *j, struct jso
 	return false;
 }
 
-/* -- JSON, CSV, Markdown --------------------------------------------------------------------------- */
+/* -- JSON, CSV, Markdown ----------------------------------------------------------------------- */
 
 static void set_filename(struct http_request *r, const char *suffix)
 {
@@ -249,7 +249,7 @@ out:
 	return ok;
 }
 
-/* Curves of several datasets name theirs; those that would still read the same are told apart by their jobs' numbers. */
+/* Curves of several datasets name theirs; those that still read the same are told apart by their jobs' numbers. */
 static void finish_labels(struct curves *c, bool several_datasets)
 {
 	bool same[MAX_CURVES] = {false};

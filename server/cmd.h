@@ -1,5 +1,5 @@
-/* Subcommands: one file each, server/cmd_<name>.c. Each returns the process's exit status (0 ok, 1 the evaluation failed,
- * 2 usage or bad input, 3 inconclusive) and prints its own errors as "fathom <name>: message". */
+/* Subcommands: one file each, server/cmd_<name>.c. Each returns the process's exit status (0 ok, 1 the evaluation
+ * failed, 2 usage or bad input, 3 inconclusive) and prints its own errors as "fathom <name>: message". */
 #ifndef FATHOM_SERVER_CMD_H
 #define FATHOM_SERVER_CMD_H
 

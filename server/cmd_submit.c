@@ -1,4 +1,4 @@
-/* fathom submit: options become the body of POST /api/v1/jobs. Values are checked by the server, which knows its models. */
+/* fathom submit: options become the body of POST /api/v1/jobs. The server checks values: it knows its models. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -85,7 +85,7 @@ static void pause_ms(long ms)
 	nanosleep(&t, NULL);
 }
 
-/* One long poll. *job stays NULL when nothing changed. Watching a terminal, any change ends it; otherwise only the end. */
+/* One long poll. *job stays NULL when nothing changed. Watching a terminal, any change ends it; else only the end. */
 static err_code poll_job(struct client *c, int64_t id, bool watch, char etag[100], struct json **job, struct err *e)
 {
 	char path[80];
@@ -107,7 +107,7 @@ static err_code poll_job(struct client *c, int64_t id, bool watch, char etag[100
 	return rc;
 }
 
-/* Until the job is final; the last state is the caller's to free. A server that answered once may be away for a while. */
+/* Until the job is final; the last state is the caller's to free. A server that answered once may go away. */
 static err_code follow(struct client *c, int64_t id, struct json **last, struct err *e)
 {
 	bool watch = isatty(STDERR_FILENO), answered = false;

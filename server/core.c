@@ -56,7 +56,7 @@ bool core_store_waits(const struct core *c, int64_t now_ms)
 	return now_ms < c->retry_ms;
 }
 
-/* -- views ------------------------------------------------------------------------------------------------ */
+/* -- views ------------------------------------------------------------------------------------- */
 
 static const char *state_name(const struct slot *s, const struct sched_worker *k)
 {
@@ -152,7 +152,7 @@ int64_t core_job_live_tokens(struct core *c, int64_t job)
 	return tokens;
 }
 
-/* -- opening -------------------------------------------------------------------------------------------- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 static void mark_unit(void *arg, uint32_t unit, bool failed, const char *code, const char *message)
 {
@@ -261,7 +261,7 @@ void core_free(struct core *c)
 	free(c);
 }
 
-/* -- requests -------------------------------------------------------------------------------------------- */
+/* -- requests ---------------------------------------------------------------------------------- */
 
 static void wake(struct core *c)
 {
@@ -427,7 +427,7 @@ static err_code serve_requests(struct core *c, struct err *e)
 	return rc;
 }
 
-/* -- the loop ----------------------------------------------------------------------------------------------- */
+/* -- the loop ---------------------------------------------------------------------------------- */
 
 bool core_stopping(struct core *c)
 {

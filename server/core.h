@@ -1,7 +1,7 @@
 /* The core thread: the scheduler, worker processes, timers and signals, and the only writer of the store.
  *
- * Other threads ask through `struct request`: it is queued, executed on the core thread inside one group transaction, and
- * once that is on disk `done` is called, on the core thread, without locks. */
+ * Other threads ask through `struct request`: it is queued, executed on the core thread inside one group transaction,
+ * and once that is on disk `done` is called, on the core thread, without locks. */
 #ifndef FATHOM_SERVER_CORE_H
 #define FATHOM_SERVER_CORE_H
 
@@ -21,7 +21,7 @@ struct core_options {
 	struct registry registry;
 	int64_t hang_ms;   /* a busy worker whose count of tokens stands still so long is killed; 0: 120 s */
 	int64_t cancel_ms; /* as is one that has not stopped so long after a cancel; 0: 10 s */
-	/* Called on the core thread when a job changed (state, progress, plan, deletion): wakes ?wait and event streams. */
+	/* Called on the core thread when a job changed (state, progress, plan, deletion): wakes who waits for it. */
 	void (*on_change)(void *arg, int64_t job);
 	void *arg;
 };
@@ -30,8 +30,8 @@ struct core_options {
  * calling thread: call it before other threads are started, so that they inherit that. Strings of *o are borrowed until
  * core_free. */
 err_code core_open(const struct core_options *o, struct core **out, struct err *e);
-/* Runs on the calling thread until SIGINT, SIGTERM or core_stop; then drains: workers are told to stop, the queue of requests is
- * answered with ERR_CANCELLED, the store is checkpointed. */
+/* Runs on the calling thread until SIGINT, SIGTERM or core_stop; then drains: workers are told to stop, the queue of
+ * requests is answered with ERR_CANCELLED, the store is checkpointed. */
 err_code core_run(struct core *c, struct err *e);
 void core_stop(struct core *c);     /* from any thread */
 bool core_stopping(struct core *c); /* asked to stop; from any thread */
@@ -42,7 +42,7 @@ enum request_kind {
 	REQUEST_CANCEL,  /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
 	REQUEST_RESTART, /* in: job          a final or waiting job: units dropped, queued again */
 	REQUEST_DELETE,  /* in: job          ERR_CONFLICT unless final */
-	REQUEST_DESCRIBE /* in: model        out: text (description JSON), by a short-lived worker, cached in the store */
+	REQUEST_DESCRIBE /* in: model        out: text (description JSON); by a short-lived worker, cached */
 };
 
 struct request {
@@ -62,8 +62,8 @@ struct request {
  * ERR_CANCELLED. */
 void core_submit(struct core *c, struct request *r);
 
-/* A snapshot of the workers as a JSON array, from any thread: name, spec, state (starting, idle, busy, backing_off), device,
- * signature, job, phase (plan, run), pid, restarts, since_ms, done_tokens. */
+/* A snapshot of the workers as a JSON array, from any thread: name, spec, state (starting, idle, busy, backing_off),
+ * device, signature, job, phase (plan, run), pid, restarts, since_ms, done_tokens. */
 void core_write_workers(struct core *c, struct json_writer *w, const char *key);
 
 /* Live progress of a job that is finer than the store's: tokens done of units that are not stored yet, to be added to

@@ -1,6 +1,31 @@
-/* What the files of the core thread share: core.c (loop, requests, views), supervise.c (processes), dispatch.c
- * (commands), event.c (events), settle.c (what memory owes the store), describe.c (short-lived workers).
- * Nobody else includes this. */
+/* The way of one unit through the server, from the queue to the store:
+ *
+ *   HTTP thread              core thread                                              worker process
+ *   api_*.c ── request ───> core.c ── one group commit ──> store_job.c: a row, queued
+ *                             │ core_load_job
+ *                             v
+ *                           scheduler.c: TODO
+ *                             │ scheduler_run: OUT
+ *                             v
+ *                           dispatch.c ── "run" ───> link.c ──────── stdin ─────────> eval/worker.c
+ *                                                                                        │
+ *                           event.c <── supervise.c <── link.c <──── stdout ── "units" ──'
+ *                             │ store_unit_put, committed; then scheduler_unit_done: DONE
+ *                             v
+ *                           settle.c: all are stored: folded, store_job_succeed, forgotten by the scheduler
+ *                             │ core_changed
+ *   ?wait, event streams <────'
+ *
+ *   core.c       the loop, requests of other threads, what those may see (views), the store's refusals
+ *   dispatch.c   commands out: plan, run, cancel, forget
+ *   event.c      events in: what must be stored is stored before memory changes
+ *   settle.c     what memory owes the store: results, failures, cancels, reasons to wait
+ *   supervise.c  worker processes: started, read, watched, killed, buried
+ *   describe.c   short-lived workers that describe models, on links of their own
+ *
+ * These six are one room: they share struct core, and nobody else includes this header. Below it, and knowing nothing
+ * of it: scheduler.c (decides; no SQL, no process, no clock) with scheduler_suit.c (which worker may do which job),
+ * link.c (one process and its pipes), launcher.c (from a spec to argv and environment), store_*.c. */
 #ifndef FATHOM_SERVER_CORE_PRIVATE_H
 #define FATHOM_SERVER_CORE_PRIVATE_H
 

@@ -195,7 +195,7 @@ static void length_ticks(struct ticks *t, const struct axes *a, const struct cur
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-/* Text between tags or in quotes: valid UTF-8, markup escaped, what XML 1.0 does not know replaced, cut to max characters. */
+/* Text between tags or in quotes: valid UTF-8, markup escaped, what XML 1.0 does not know replaced; at most max. */
 static void put_text(struct buf *out, const char *s, size_t max)
 {
 	size_t len = strlen(s), n;

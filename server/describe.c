@@ -23,7 +23,7 @@ struct describe {
 	struct describe *next;
 };
 
-/* -- what the description depends on ------------------------------------------------------------------ */
+/* -- what the description depends on ----------------------------------------------------------- */
 
 static bool is_model_file(const char *name)
 {
@@ -74,7 +74,7 @@ static char *make_stat_key(const char *path, struct err *e)
 	return buf_steal(&key);
 }
 
-/* -- answers ------------------------------------------------------------------------------------------- */
+/* -- answers ----------------------------------------------------------------------------------- */
 
 static void answer(struct request *r, const char *text, const struct err *why)
 {
@@ -168,7 +168,7 @@ out:
 	free(text);
 }
 
-/* -- workers -------------------------------------------------------------------------------------------- */
+/* -- workers ----------------------------------------------------------------------------------- */
 
 static err_code begin(struct core *c, struct describe *d, int64_t now_ms, struct err *e)
 {

@@ -69,7 +69,7 @@ static bool is_unwanted(const struct wire_event *v)
 	return !v->job || v->job->state == JOB_CANCELLING;
 }
 
-/* -- plans -- */
+/* -- plans ------------------------------------------------------------------------------------- */
 
 struct plan {
 	struct job_pins pins; /* borrowed strings */
@@ -209,7 +209,7 @@ out:
 	return rc;
 }
 
-/* -- results -- */
+/* -- results ----------------------------------------------------------------------------------- */
 
 /* An entry [unit, {...}] of a batch; its text goes to `texts`, at *at. */
 static bool read_result(const struct wire_event *v, const struct json *pair, struct unit_result *r, struct buf *texts,
@@ -308,7 +308,7 @@ static err_code on_idle(struct wire_event *v, struct err *e)
 	return ERR_OK;
 }
 
-/* -- failures -- */
+/* -- failures ---------------------------------------------------------------------------------- */
 
 static err_code units_failed(struct wire_event *v, const struct json *units, const struct err *why, struct err *e)
 {
@@ -397,7 +397,7 @@ static err_code on_failed(struct wire_event *v, struct err *e)
 	return is_at_work(v) ? command_failed(v, &why) : ERR_OK;
 }
 
-/* -- life signs -- */
+/* -- life signs -------------------------------------------------------------------------------- */
 
 static err_code on_progress(struct wire_event *v, struct err *e)
 {

@@ -16,7 +16,8 @@
 #define CHECK_MS  5000 /* how long a client that left may hold a wait */
 #define LINGER_MS 2000 /* for replies under way when stopping */
 
-/* Makes the thread look at what is under the lock. An eventfd write fails only when the counter is full: it rings then. */
+/* Makes the thread look at what is under the lock. An eventfd write fails only when the counter is full: it rings
+ * then. */
 static void ring(struct http *h)
 {
 	uint64_t one = 1;
@@ -25,7 +26,7 @@ static void ring(struct http *h)
 		assert(errno == EAGAIN || errno == EINTR);
 }
 
-/* -- opening and closing ------------------------------------------------------------------------- */
+/* -- opening and closing ----------------------------------------------------------------------- */
 
 err_code http_open(const struct http_options *o, struct http **out, struct err *e)
 {
@@ -153,8 +154,8 @@ void http_complete(struct http_request *r)
 	ring(h);
 }
 
-/* A key is queued even when nobody waits: a handler may have read the old state and be about to wait. It is looked at only after
- * that handler has returned, on its own thread, so no change is lost. */
+/* A key is queued even when nobody waits: a handler may have read the old state and be about to wait. It is looked at
+ * only after that handler has returned, on its own thread, so no change is lost. */
 void http_wake(struct http *h, int64_t key)
 {
 	size_t i;

@@ -1,5 +1,5 @@
-/* HTTP: a listening socket, one thread, and requests that are answered at once or later. Knows no routes and no jobs; the only
- * user of libmicrohttpd (MHD).
+/* HTTP: a listening socket, one thread, and requests that are answered at once or later. Knows no routes and no jobs;
+ * the only user of libmicrohttpd (MHD).
  *
  * One thread, ours, polls MHD's epoll set beside an eventfd and calls MHD_run, so MHD is entered from no other thread.
  * (MHD's internal thread would need another one for timers.) A request lives from its headers until MHD reports it
@@ -9,14 +9,15 @@
  *                        |  ^--------------------------------------.      ^
  *                        |--- http_suspend -> (any thread) http_complete -'  then `then` runs as a handler
  *                        |--- http_wait ----> http_wake, deadline, client gone, stop -'
- *                        '--- http_stream: headers, then `pull` whenever http_wake, until the client goes or the server stops
+ *                        '--- http_stream: headers, then `pull` after each http_wake, until client or server is gone
  *
  * 1. A handler, and each `then`, ends in exactly one of http_send..., http_suspend, http_wait and
  *    http_stream.
- * 2. A suspended request cannot be freed: MHD does not look at its socket. http_suspend comes before the request is given
+ * 2. A suspended request cannot be freed: MHD does not look at its socket. http_suspend comes before the request goes
  *    to whoever will complete it; completing it may then happen at any time, also before the handler has returned.
  * 3. `then` does not run when the client is found gone first: what must happen in any case belongs into state_free.
- * 4. http_stop returns only when nothing is suspended, so whoever holds requests must complete them first or meanwhile. */
+ * 4. http_stop returns only when nothing is suspended, so whoever holds requests must complete them first or
+ *    meanwhile. */
 #ifndef FATHOM_SERVER_HTTP_H
 #define FATHOM_SERVER_HTTP_H
 
@@ -123,12 +124,13 @@ bool http_etag_matches(const struct http_request *r, const char *etag);
 void http_suspend(struct http_request *r, http_handler *then);
 void http_complete(struct http_request *r); /* from any thread, once a http_suspend */
 
-/* Waits for http_wake(key) or r->deadline_ms, then runs `then`. False, with nothing done, when HTTP_MAX_WAITS wait already. */
+/* Waits for http_wake(key) or r->deadline_ms, then runs `then`. False, with nothing done, when HTTP_MAX_WAITS wait
+ * already. */
 bool http_wait(struct http_request *r, int64_t key, http_handler *then);
 
-/* A reply without end. `pull` appends what is new, or nothing: it is called again after http_wake(key). Every HTTP_BEAT_MS without
- * news `beat` is sent, so that a client that left is noticed. An error of pull ends the stream. Counts as a wait: false as
- * http_wait. */
+/* A reply without end. `pull` appends what is new, or nothing: it is called again after http_wake(key). Every
+ * HTTP_BEAT_MS without news `beat` is sent, so that a client that left is noticed. An error of pull ends the stream.
+ * Counts as a wait: false as http_wait. */
 #define HTTP_BEAT_MS 15000
 bool http_stream(struct http_request *r, const char *type, int64_t key, http_pull *pull, const char *beat);
 

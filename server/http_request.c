@@ -344,8 +344,8 @@ static bool take_body(struct http_request *r, const char *data, size_t len)
 	return r->reply_bytes <= MAX_DISCARD;
 }
 
-/* A body that is announced as too large is still read before it is refused, so that the client is not cut off in the middle of
- * sending and sees why; unless it asked first, or would go on for long. */
+/* A body that is announced as too large is still read before it is refused, so that the client is not cut off in the
+ * middle of sending and sees why; unless it asked first, or would go on for long. */
 static bool refuse_unread(struct http_request *r)
 {
 	const char *s = http_header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);

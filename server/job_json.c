@@ -54,8 +54,8 @@ static void put_progress(struct json_writer *w, const struct job *j, int64_t liv
 	json_end_object(w);
 }
 
-/* The plan's warnings stand on the job itself: a client reads them while it runs. Few plans have any, and a list has many plans:
- * an empty array is recognised without parsing. (In a JSON string these quotes would be escaped.) */
+/* The plan's warnings stand on the job itself: a client reads them while it runs. Few plans have any, and a list has
+ * many plans: an empty array is recognised without parsing. (In a JSON string these quotes would be escaped.) */
 static void put_warnings(struct json_writer *w, const char *plan)
 {
 	struct json *j = NULL;

@@ -45,7 +45,7 @@ struct link {
 	char obituary[400];
 };
 
-/* -- starting --------------------------------------------------------------------------------------- */
+/* -- starting ---------------------------------------------------------------------------------- */
 
 static void close_fd(int *fd)
 {
@@ -130,7 +130,7 @@ pid_t link_pid(const struct link *l)
 	return l->pid;
 }
 
-/* -- ending ------------------------------------------------------------------------------------------ */
+/* -- ending ------------------------------------------------------------------------------------ */
 
 void link_shut(struct link *l)
 {
@@ -180,7 +180,7 @@ void link_close(struct link *l)
 	free(l);
 }
 
-/* -- stderr ------------------------------------------------------------------------------------------ */
+/* -- stderr ------------------------------------------------------------------------------------ */
 
 /* A line of its log goes on under its own level, without its time; anything else is information. */
 static void pass_on(struct link *l, const char *line)
@@ -226,7 +226,7 @@ static void read_stderr(struct link *l)
 	}
 }
 
-/* -- lines ------------------------------------------------------------------------------------------- */
+/* -- lines ------------------------------------------------------------------------------------- */
 
 /* Moves what was not taken to the front, when that frees at least as much as it moves. */
 static void compact(struct link *l)
@@ -303,7 +303,7 @@ const char *link_fault(const struct link *l)
 	return l->fault;
 }
 
-/* -- commands ----------------------------------------------------------------------------------------- */
+/* -- commands ---------------------------------------------------------------------------------- */
 
 static void write_stdin(struct link *l)
 {
@@ -340,7 +340,7 @@ err_code link_send(struct link *l, const char *line, size_t len, struct err *e)
 	return ERR_OK;
 }
 
-/* -- polling ------------------------------------------------------------------------------------------- */
+/* -- polling ----------------------------------------------------------------------------------- */
 
 void link_poll(const struct link *l, bool pause, struct pollfd fds[LINK_FDS])
 {

@@ -21,8 +21,8 @@ struct option_spec {
 struct options;
 
 /* Parses argv[1..) (argv[0] is the subcommand). --help prints `usage`, `summary` and the table to stdout, sets *help
- * and leaves *out NULL. "--flag value" and "--flag=value" both work; "--" ends options. ERR_INPUT names the flag and its
- * value. */
+ * and leaves *out NULL. "--flag value" and "--flag=value" both work; "--" ends options. ERR_INPUT names the flag and
+ * its value. */
 err_code options_parse(const struct option_spec *specs, size_t n_specs, const char *usage, const char *summary,
                        int argc, char **argv, struct options **out, int *help, struct err *e);
 void options_free(struct options *o);

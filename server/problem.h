@@ -1,5 +1,5 @@
-/* Refusals: RFC 9457 problem details, {"type","title","status","detail"} and what points at the cause: "pointer" (a JSON
- * pointer into the request's body) or "parameter" (of the query). */
+/* Refusals: RFC 9457 problem details, {"type","title","status","detail"} and what points at the cause: "pointer" (a
+ * JSON pointer into the request's body) or "parameter" (of the query). */
 #ifndef FATHOM_SERVER_PROBLEM_H
 #define FATHOM_SERVER_PROBLEM_H
 

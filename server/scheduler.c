@@ -68,7 +68,7 @@ void scheduler_release(struct scheduler *s)
 	memset(s, 0, sizeof *s);
 }
 
-/* -- jobs ---------------------------------------------------------------------------------------- */
+/* -- jobs -------------------------------------------------------------------------------------- */
 
 static err_code alloc_units(struct sched_job *j, uint32_t n, struct err *e)
 {
@@ -194,7 +194,7 @@ bool scheduler_job_complete(const struct sched_job *j)
 	return j->pins.signature && j->n_done + j->n_failed == j->n_units;
 }
 
-/* -- units --------------------------------------------------------------------------------------- */
+/* -- units ------------------------------------------------------------------------------------- */
 
 static uint32_t *count_of(struct sched_job *j, enum unit_state state)
 {
@@ -274,7 +274,7 @@ static void give_up(struct sched_job *j, uint32_t unit, const struct err *why)
 	         SCHEDULER_STRIKES);
 }
 
-/* -- what workers did ------------------------------------------------------------------------------ */
+/* -- what workers did -------------------------------------------------------------------------- */
 
 static void drop_plan(struct sched_worker *k, bool down)
 {
@@ -396,7 +396,7 @@ void scheduler_settled(struct scheduler *s, size_t w)
 	drop_plan(k, false);
 }
 
-/* -- what workers do next --------------------------------------------------------------------------- */
+/* -- what workers do next ---------------------------------------------------------------------- */
 
 /* Is there something in j for worker w, and what? */
 static enum sched_step step_for(const struct scheduler *s, size_t w, const struct sched_job *j)

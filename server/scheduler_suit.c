@@ -6,7 +6,7 @@
 
 #include "server/scheduler.h"
 
-/* -- what a worker is ------------------------------------------------------------------------------ */
+/* -- what a worker is -------------------------------------------------------------------------- */
 
 void scheduler_forget_hello(struct sched_worker *k)
 {
@@ -67,7 +67,7 @@ err_code scheduler_up(struct scheduler *s, size_t w, const char *device, const c
 	return ERR_OK;
 }
 
-/* -- what a job asks for --------------------------------------------------------------------------- */
+/* -- what a job asks for ----------------------------------------------------------------------- */
 
 static const char *signature_of(const struct sched_worker *k, const char *dtype)
 {

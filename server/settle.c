@@ -77,7 +77,7 @@ static err_code finish_failure(struct core *c, struct sched_job *j, struct err *
 	return rc;
 }
 
-/* -- results ------------------------------------------------------------------------------------------ */
+/* -- results ----------------------------------------------------------------------------------- */
 
 struct failures {
 	uint32_t *units; /* owned */
@@ -202,7 +202,7 @@ out:
 	return rc;
 }
 
-/* -- waiting ------------------------------------------------------------------------------------------- */
+/* -- waiting ----------------------------------------------------------------------------------- */
 
 static bool same_text(const char *a, const char *b)
 {
@@ -269,7 +269,7 @@ static err_code date_waiting(struct core *c, struct err *e)
 	return rc;
 }
 
-/* -- all --------------------------------------------------------------------------------------------------- */
+/* -- all --------------------------------------------------------------------------------------- */
 
 static err_code settle_job(struct core *c, struct sched_job *j, struct err *e)
 {

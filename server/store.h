@@ -11,22 +11,24 @@
 
 struct store; /* one connection; belongs to one thread */
 
-/* Opens (and creates and migrates, unless read_only) DIR/fathom.db. A database newer than the program is refused. A writer holds
- * an exclusive lock on DIR/lock, so that two servers cannot share a folder. */
+/* Opens (and creates and migrates, unless read_only) DIR/fathom.db. A database newer than the program is refused. A
+ * writer holds an exclusive lock on DIR/lock, so that two servers cannot share a folder. */
 err_code store_open(const char *dir, bool read_only, struct store **out, struct err *e);
 void store_close(struct store *s);
 err_code store_begin(struct store *s, struct err *e); /* IMMEDIATE; nests are asserted */
-/* Ends what begin began: commits when rc is ERR_OK, else rolls back, also after a begin that failed. Returns rc, or why the
- * commit failed: nothing is stored then. */
+/* Ends what begin began: commits when rc is ERR_OK, else rolls back, also after a begin that failed. Returns rc, or
+ * why the commit failed: nothing is stored then. */
 err_code store_end(struct store *s, err_code rc, struct err *e);
 err_code store_checkpoint(struct store *s, struct err *e);
 
-/* -- jobs (store_job.c) --------------------------------------------------------------------------
+/* -- jobs (store_job.c) ------------------------------------------------------------------------
  *
  *   queued -> running -> succeeded | failed
  *     |          '--> cancelling -> cancelled
- *     '--> cancelled                            (a server restart puts running back to queued; cancelling to cancelled;
- *                                                running also goes back when no worker is left that may go on with it) */
+ *     '--> cancelled
+ *
+ * A start of the server puts running back to queued, and cancelling to cancelled; running also goes back when no worker
+ * is left that may go on with it. */
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_CANCELLING, JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED };
 const char *job_state_name(enum job_state s);
 bool job_state_from_name(const char *name, enum job_state *out);
@@ -57,7 +59,8 @@ struct job_new {
 	const char *idempotency_key; /* NULL: none */
 	const char *request_hash;    /* sha256 of the canonical request, compared when the key is known */
 };
-/* Inserts; or, when the idempotency key is known: same hash gives the old id with *existed, another hash ERR_CONFLICT. */
+/* Inserts; or, when the idempotency key is known: same hash gives the old id with *existed, another hash
+ * ERR_CONFLICT. */
 err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id, bool *existed, struct err *e);
 err_code store_job_get(struct store *s, int64_t id, struct job *out, struct err *e); /* ERR_NOT_FOUND */
 
@@ -72,7 +75,7 @@ struct job_filter {
 err_code store_job_list(struct store *s, const struct job_filter *f, struct job **jobs, size_t *n, struct err *e);
 err_code store_job_delete(struct store *s, int64_t id, struct err *e); /* ERR_CONFLICT unless final */
 
-/* -- units (store_unit.c) ------------------------------------------------------------------------ */
+/* -- units (store_unit.c) ---------------------------------------------------------------------- */
 
 /* Walks a job's stored unit results in unit order; step through with a unit_source (eval/eval.h) made of this. */
 struct unit_cursor;
@@ -80,7 +83,7 @@ err_code unit_cursor_open(struct store *s, int64_t job, struct unit_cursor **out
 const char *unit_cursor_next(void *cursor, uint32_t *unit);       /* NULL at the end or on failure */
 err_code unit_cursor_close(struct unit_cursor *c, struct err *e); /* reports what next met */
 
-/* -- events (store_event.c) ----------------------------------------------------------------------- */
+/* -- events (store_event.c) -------------------------------------------------------------------- */
 
 struct store_event {
 	int64_t id, job, at_ms;
@@ -92,7 +95,7 @@ err_code store_event_each(struct store *s, int64_t job, int64_t after, int limit
                           struct err *e);
 err_code store_event_last(struct store *s, int64_t *id, struct err *e); /* 0 when there is none */
 
-/* -- described models (store_model.c), keyed by path and the stat of its files ------------------- */
+/* -- described models (store_model.c), keyed by path and the stat of its files ----------------- */
 
 /* The cached description (JSON text, owned by the caller) or NULL in *out when absent or stale. */
 err_code store_model_get(struct store *s, const char *path, const char *stat_key, char **out, struct err *e);

@@ -1,8 +1,7 @@
 /* The connection: opening, locking, migrating, transactions and cached statements.
  *
  * 1. One writer a folder: it holds flock(DIR/lock) until store_close.
- * 2. The schema's version is PRAGMA user_version; migration N moves it from N-1 to N in one
- * transaction.
+ * 2. The schema's version is PRAGMA user_version; migration N moves it from N-1 to N in one transaction.
  * 3. A cached statement is reset and unbound between uses, and finalised by store_close. */
 #include "server/store_private.h"
 
@@ -24,8 +23,7 @@
 #define READER_BUSY_MS 5000
 #define WRITER_BUSY_MS 1000
 
-/* -- errors and statements ------------------------------------------------------------------------
- */
+/* -- errors and statements --------------------------------------------------------------------- */
 
 err_code store_failed(struct store *s, struct err *e, const char *what)
 {
@@ -78,8 +76,7 @@ static err_code bind_values(struct store *s, sqlite3_stmt *stmt, const char *typ
 		default:
 			assert(types[i] == 's');
 			text = va_arg(ap, const char *);
-			/* borrowed until store_done: every caller's strings outlive the statement's
-			 * use */
+			/* borrowed until store_done: every caller's strings outlive the statement's use */
 			rc = text ? sqlite3_bind_text64(stmt, i + 1, text, strlen(text), SQLITE_STATIC, SQLITE_UTF8)
 			          : sqlite3_bind_null(stmt, i + 1);
 		}
@@ -164,8 +161,7 @@ char *store_text(sqlite3_stmt *stmt, int column, bool *failed)
 	return copy;
 }
 
-/* -- transactions ---------------------------------------------------------------------------------
- */
+/* -- transactions ------------------------------------------------------------------------------ */
 
 err_code store_begin(struct store *s, struct err *e)
 {
@@ -227,8 +223,7 @@ err_code store_checkpoint(struct store *s, struct err *e)
 	return rc == SQLITE_OK ? ERR_OK : store_failed(s, e, "checkpoint");
 }
 
-/* -- migrations -----------------------------------------------------------------------------------
- */
+/* -- migrations -------------------------------------------------------------------------------- */
 
 static err_code run_script(struct store *s, const char *sql, const char *what, struct err *e)
 {
@@ -291,8 +286,7 @@ static err_code migrate(struct store *s, struct err *e)
 		return rc;
 	if (have > newest)
 		return err_set(e, ERR_CONFLICT,
-		               "database '%s' has schema version %lld, newer than the %lld that "
-		               "this program knows: "
+		               "database '%s' has schema version %lld, newer than the %lld that this program knows: "
 		               "use the newer fathom",
 		               s->path, (long long)have, (long long)newest);
 	if (s->read_only && have < newest)
@@ -305,8 +299,7 @@ static err_code migrate(struct store *s, struct err *e)
 	return rc;
 }
 
-/* -- opening --------------------------------------------------------------------------------------
- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 /* Takes DIR/lock for as long as the process lives (the kernel drops it, whatever kills us). */
 static err_code lock_folder(const char *dir, int *out, struct err *e)

@@ -17,9 +17,9 @@ err_code store_event_progress(struct store *s, int64_t job, struct err *e)
 	assert(s->in_transaction);
 	return store_run(s, e, NULL,
 	                 "INSERT INTO event (job_id, at_ms, kind, data)"
-	                 " SELECT id, ?2, 'progress', json_object('done_units', done_units, 'failed_units', "
-	                 "failed_units,"
-	                 " 'n_units', n_units, 'done_tokens', done_tokens, 'total_tokens', total_tokens)"
+	                 " SELECT id, ?2, 'progress', json_object('done_units', done_units,"
+	                 " 'failed_units', failed_units, 'n_units', n_units,"
+	                 " 'done_tokens', done_tokens, 'total_tokens', total_tokens)"
 	                 " FROM job WHERE id = ?1",
 	                 "ii", job, clock_unix_ms());
 }

@@ -54,15 +54,11 @@ void job_pins_release(struct job_pins *p)
 	memset(p, 0, sizeof *p);
 }
 
-/* -- reading --------------------------------------------------------------------------------------
- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 #define COLUMNS                                                                                                        \
-	"id, state, name, model, task, dataset, params, engine, tags, priority, created_ms, "                          \
-	"started_ms, "                                                                                                 \
-	"finished_ms, plan, n_units, done_units, failed_units, total_tokens, done_tokens, "                            \
-	"seconds, error, "                                                                                             \
-	"waiting, "
+	"id, state, name, model, task, dataset, params, engine, tags, priority, created_ms, started_ms, finished_ms, " \
+	"plan, n_units, done_units, failed_units, total_tokens, done_tokens, seconds, error, waiting, "
 
 static err_code read_job(sqlite3_stmt *row, struct job *out, struct err *e)
 {
@@ -227,8 +223,7 @@ err_code store_job_active(struct store *s, int64_t **ids, size_t *n, struct err 
 	return ERR_OK;
 }
 
-/* -- making and deleting
- * --------------------------------------------------------------------------- */
+/* -- making and deleting ----------------------------------------------------------------------- */
 
 /* The job of an idempotency key: *id 0 when there is none. */
 static err_code find_key(struct store *s, const struct job_new *n, int64_t *id, struct err *e)
@@ -269,8 +264,7 @@ err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id,
 		return ERR_OK;
 	}
 	rc = store_run(s, e, NULL,
-	               "INSERT INTO job (name, model, task, dataset, params, engine, tags, priority, "
-	               "created_ms,"
+	               "INSERT INTO job (name, model, task, dataset, params, engine, tags, priority, created_ms,"
 	               " idempotency_key, request_hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
 	               "sssssssiiss", n->name, n->model, n->task, n->dataset, n->params, n->engine ? n->engine : "{}",
 	               n->tags ? n->tags : "{}", (int64_t)n->priority, clock_unix_ms(), n->idempotency_key,
@@ -316,8 +310,7 @@ err_code store_job_delete(struct store *s, int64_t id, struct err *e)
 	return rc ? rc : store_event_put(s, id, "deleted", "{}", e);
 }
 
-/* -- transitions
- * ----------------------------------------------------------------------------------- */
+/* -- transitions ------------------------------------------------------------------------------- */
 
 static err_code put_state(struct store *s, int64_t id, enum job_state now, struct err *e)
 {
@@ -457,8 +450,8 @@ err_code store_job_restart(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
 	err_code rc = store_run(s, e, &changes,
-	                        "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL, finished_ms = "
-	                        "NULL,"
+	                        "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL,"
+	                        " finished_ms = NULL,"
 	                        " plan = NULL, pin_model = NULL, pin_tokenizer = NULL, pin_dataset = NULL,"
 	                        " pin_signature = NULL, n_units = 0, total_tokens = 0, done_units = 0,"
 	                        " failed_units = 0, done_tokens = 0, seconds = 0, repeated_units = 0, error = NULL,"

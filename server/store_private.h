@@ -1,5 +1,4 @@
-/* What server/store_*.c share: the connection and its statements. Nobody else includes this, or
- * writes SQL. */
+/* What server/store_*.c share: the connection and its statements. Nobody else includes this, or writes SQL. */
 #ifndef FATHOM_SERVER_STORE_PRIVATE_H
 #define FATHOM_SERVER_STORE_PRIVATE_H
 
@@ -27,9 +26,8 @@ struct store {
  * ERR_CONFLICT (a constraint), else ERR_IO. Returns its code. */
 err_code store_failed(struct store *s, struct err *e, const char *what);
 
-/* The statement of a literal, prepared once and kept; values bound by `types`, one letter each: i
- * int64_t, u uint32_t (as int), d double, s const char * (NULL: null). Give it back with
- * store_done. */
+/* The statement of a literal, prepared once and kept; values bound by `types`, one letter each: i int64_t, u uint32_t
+ * (as int), d double, s const char * (NULL: null). Give it back with store_done. */
 err_code store_query(struct store *s, struct err *e, sqlite3_stmt **out, const char *sql, const char *types, ...);
 void store_done(sqlite3_stmt *stmt);
 

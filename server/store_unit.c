@@ -90,8 +90,7 @@ err_code store_unit_each(struct store *s, int64_t job, unit_fn *f, void *arg, st
 	return rc;
 }
 
-/* -- walking results
- * ------------------------------------------------------------------------------- */
+/* -- walking results --------------------------------------------------------------------------- */
 
 /* Has a statement of its own, not a cached one: two cursors may be open on one connection. */
 struct unit_cursor {

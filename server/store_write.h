@@ -7,9 +7,8 @@
 
 #include "server/store.h"
 
-/* One request of a group can fail without the others: release or roll back before the next. A
- * rollback that finds the whole transaction gone (disk full) fails: then none of the group is done.
- */
+/* One request of a group can fail without the others: release or roll back before the next. A rollback that finds the
+ * whole transaction gone (disk full) fails: then none of the group is done. */
 err_code store_savepoint(struct store *s, struct err *e);
 err_code store_savepoint_release(struct store *s, struct err *e);
 err_code store_savepoint_rollback(struct store *s, struct err *e);
@@ -49,9 +48,8 @@ struct unit_result {
 	const char *result; /* JSON text */
 	int64_t tokens;
 };
-/* A batch's results: units that are already there keep their first result and are counted in
- * repeated_units. `seconds` is the engine's time. Sets *stored to the number of new ones (may be
- * NULL). */
+/* A batch's results: units that are already there keep their first result and are counted in repeated_units.
+ * `seconds` is the engine's time. Sets *stored to the number of new ones (may be NULL). */
 err_code store_unit_put(struct store *s, int64_t job, const struct unit_result *units, size_t n, double seconds,
                         size_t *stored, struct err *e);
 err_code store_unit_fail(struct store *s, int64_t job, uint32_t unit, const char *code, const char *message,
