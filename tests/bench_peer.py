@@ -103,6 +103,7 @@ class Model(torch.nn.Module):
 
 def peers(path, dtype, length):
     """name -> callable(ids, targets)"""
+    torch._dynamo.reset()  # else the models of earlier rows count towards its limit of recompilations
     out = {}
     variants = [("f32", False)] if dtype == "f32" else [("bf16", False), ("autocast", True)]
     for name, autocast in variants:
