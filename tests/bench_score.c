@@ -2,9 +2,9 @@
  * [--repeat 5] [--ids FILE]. Prints one JSON object.
  *
  * A batch is tokens/length sequences of `length` predictions. Model FLOPs count every product once and half the
- * attention square (the causal half). oneDNN's own rate is that of its product at the model's MLP shape, all threads at work on
- * tiles, measured between the repetitions: the machine is noisy, so only ratios within one run count. --ids: token ids as
- * uint32, so that a peer can score the same windows; otherwise they are drawn. */
+ * attention square (the causal half). oneDNN's own rate is that of its product at the model's MLP shape, all threads
+ * at work on tiles, measured between the repetitions: the machine is noisy, so only ratios within one run count.
+ * --ids: token ids as uint32, so that a peer can score the same windows; otherwise they are drawn. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* Tokenizer speed: bench_tokenizer BOOK TOKENIZER.json...
  *
  * Encodes the whole book on one core, repeated to at least half a second, and prints the best MB/s (10^6 bytes of
- * text a second of processor time); then the same text as lines of their own, which is what short examples of tasks cost. */
+ * text a second of processor time); then the same text as lines of their own, which is what short examples of tasks
+ * cost. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

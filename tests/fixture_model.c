@@ -78,8 +78,9 @@ static bool ends_with(const char *s, const char *end)
 	return n >= m && !strcmp(s + n - m, end);
 }
 
-/* Before rounding. Magnitudes as in trained models: norms near 1, a linear layer keeps the scale of its input, and logits
- * have a standard deviation of about 2. delta reaches past both ends of [-2 pi, 0], so that a missing clamp shows. */
+/* Before rounding. Magnitudes as in trained models: norms near 1, a linear layer keeps the scale of its input, and
+ * logits have a standard deviation of about 2. delta reaches past both ends of [-2 pi, 0], so that a missing clamp
+ * shows. */
 static float raw_value(const struct fixture_model *m, const char *name, uint64_t i)
 {
 	float u = 2 * uniform(m->seed, name, i) - 1; /* [-1, 1), standard deviation 3^-1/2 */

@@ -22,8 +22,8 @@ struct fixture_model {
 	uint64_t seed;
 };
 
-/* rope, 2 layers, 4 heads of 8 (2 of them for keys and values), dim 32, ffn 64, vocabulary 97, context 64, plain gelu MLP, tied, no biases,
- * F32, one file, no tokenizer. */
+/* rope, 2 layers, 4 heads of 8 (2 of them for keys and values), dim 32, ffn 64, vocabulary 97, context 64, plain gelu
+ * MLP, tied, no biases, F32, one file, no tokenizer. */
 extern const struct fixture_model FIXTURE_MODEL_DEFAULT;
 
 /* Writes config.json, the weights and perhaps tokenizer.json into an existing directory. */

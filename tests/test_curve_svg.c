@@ -1,4 +1,5 @@
-/* The drawn curve: well-formed, every point where the axes say, text escaped. A small reader of tags stands in for an XML library. */
+/* The drawn curve: well-formed, every point where the axes say, text escaped. A small reader of tags stands in for an
+ * XML library. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

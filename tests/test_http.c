@@ -1,4 +1,5 @@
-/* The HTTP thread: replies now and later, waits, limits, and stopping, over real sockets with handlers of the test's own. */
+/* The HTTP thread: replies now and later, waits, limits, and stopping, over real sockets with handlers of the test's
+ * own. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

@@ -134,7 +134,7 @@ START_TEST(f32_frequencies_are_rounded_before_anything_else)
 }
 END_TEST
 
-/* A phase is a 24-bit float: at most 2^-25 of a half-turn off, and the 33rd bit and on of the product are cut: 2^-31. */
+/* A phase is a 24-bit float: at most 2^-25 of a half-turn off; and the product is cut after its 32nd bit: 2^-31. */
 #define PHASE_ERROR ((0x1p-25 + 0x1p-31) * M_PI + 1e-10) /* 9.52e-8 radians */
 
 START_TEST(phases_are_exact_up_to_16_million_positions)

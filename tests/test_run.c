@@ -1,5 +1,5 @@
-/* fathom run and fathom tokenize as processes: results, formats, files, exit statuses, SIGINT; and reports from a result
- * made by hand. FATHOM is the program, else build/fathom. */
+/* fathom run and fathom tokenize as processes: results, formats, files, exit statuses, SIGINT; and reports from a
+ * result made by hand. FATHOM is the program, else build/fathom. */
 #include <check.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -34,7 +34,8 @@ static void set_up(void)
 	model_free(fixture_eval_model(root, "tiny", "rope"));
 }
 
-/* Runs `fathom ARGS` in root through the shell; stdout to root/stdout, stderr to root/stderr. Returns the exit status. */
+/* Runs `fathom ARGS` in root through the shell; stdout to root/stdout, stderr to root/stderr. Returns the exit
+ * status. */
 static int fathom(const char *args)
 {
 	static char here[PATH_MAX], command[4 * PATH_MAX];
