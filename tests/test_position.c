@@ -272,7 +272,7 @@ static void check_written(const struct position *p, const char *want)
 #define WRITTEN(head, tail) "{\"type\":\"" head ",\"max_position_embeddings\":" tail "}"
 #define WRITTEN_YARN                                                                                                   \
 	WRITTEN("yarn\",\"theta\":10000,\"factor\":4,\"original_max_position_embeddings\":1024,"                       \
-	        "\"attention_factor\":1.138629436111989,\"beta_fast\":32,\"beta_slow\":1,"                            \
+	        "\"attention_factor\":1.138629436111989,\"beta_fast\":32,\"beta_slow\":1,"                             \
 	        "\"truncate\":true",                                                                                   \
 	        "1024,\"inv_freq\":\"exact\"")
 
