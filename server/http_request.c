@@ -461,9 +461,20 @@ int http_daemon_timeout_ms(const struct http *h)
 	return ms < 3600000 ? (int)ms : 3600000;
 }
 
+static unsigned n_connections(const struct http *h)
+{
+	return MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
+}
+
+/* A daemon at its limit does not listen, and takes it up again only when a run begins: one more after each that closed any. */
 void http_daemon_run(struct http *h)
 {
-	MHD_run(h->daemon);
+	unsigned before;
+
+	do {
+		before = n_connections(h);
+		MHD_run(h->daemon);
+	} while (n_connections(h) < before);
 }
 
 void http_daemon_quiesce(struct http *h)

@@ -553,6 +553,15 @@ class Lifecycle(ServerTest):
         self.server.ask("POST", f"/api/v1/jobs/{blocker}/cancel")
         self.server.wait(blocker)
 
+    def test_the_server_listens_again_once_too_many_clients_have_left(self):
+        for _ in range(2):
+            with contextlib.ExitStack() as stack:
+                for _ in range(600):
+                    s = stack.enter_context(socket.create_connection(("127.0.0.1", self.server.port)))
+                    s.sendall(b"GET")
+                time.sleep(0.5)
+            self.assertEqual(self.server.ask("GET", "/healthz", timeout=10).status, 200)
+
     def test_a_lying_checkpoint_fails_its_job_and_not_the_server(self):
         broken = self.server.models / "truncated"
         shutil.copytree(MODELS / "rope-demo", broken)
