@@ -90,22 +90,36 @@ test: check ## everything that needs no GPU: Check suites, end to end over HTTP,
 	FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e
 	FATHOM=$(abspath $(FATHOM)) /usr/bin/python3 -m unittest discover -v -s tests/browser
 
-# -- speed: scoring beside PyTorch, which only the benchmark needs and which lives in a virtual environment of its own
+# -- speed: scoring beside PyTorch, which only the benchmark needs and which lives in a virtual environment of its own; memory;
+# the tokenizer; HTTP while a worker computes (its clients are wrk, curl and jq)
 
 BENCH_VENV ?= build/bench-venv
 $(BENCH_VENV)/bin/python:
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/pip install --quiet torch numpy safetensors
 
-build/bench_score: $(B)/tests/bench_score.o $(LIBS)
+build/bench_%: $(B)/tests/bench_%.o $(LIBS)
 	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
 
 bench-score: build/bench_score $(BENCH_VENV)/bin/python
 	$(BENCH_VENV)/bin/python tests/bench_peer.py --models $(SHARED)/models
 
-bench: bench-score ## speed, as ratios to a peer in the same run
+bench-memory: build/bench_score # one document of 32k tokens: peak_rss_mb beside weights_mb, and load_s
+	build/bench_score --model $(SHARED)/models/pope-29m --length 32768 --tokens 32768 --repeat 1
 
-.PHONY: bench-score
+bench-tokenizer: build/bench_tokenizer build/data
+	build/bench_tokenizer $(firstword $(wildcard build/data/pg19/*.txt build/data/pg19/*/*.txt)) \
+	    $(SHARED)/models/pope-29m/tokenizer.json $(wildcard build/data/tokenizers/*_tokenizer.json)
+
+bench-http: $(FATHOM)
+	@sh tests/deps.sh bench
+	FATHOM=$(abspath $(FATHOM)) sh tests/bench_http.sh
+
+bench: build ## speed, as ratios to a peer in the same run, memory, the tokenizer, HTTP under load; bench-score is one of them
+	@$(MAKE) --no-print-directory bench-score bench-memory bench-tokenizer bench-http
+
+.PHONY: bench-score bench-memory bench-tokenizer bench-http
+.PRECIOUS: $(B)/tests/bench_%.o
 
 lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck
 	@sh tests/deps.sh lint

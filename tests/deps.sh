@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian or Ubuntu packages that a group of targets needs: deps.sh build|test|lint|demo ...
+# Installs the Debian or Ubuntu packages that a group of targets needs: deps.sh build|test|lint|demo|bench ...
 # Does nothing, and needs no network, when they are there. Elsewhere it says what is missing.
 set -eu
 
@@ -9,6 +9,7 @@ test="check xz-utils"
 browser="chromium chromium-driver python3-selenium fonts-dejavu-core" # optional: the browser tests skip without
 lint="clang-format clang-tidy cppcheck"
 demo="dpkg ca-certificates"
+bench="wrk curl jq"
 
 wanted=""
 optional=""
@@ -18,6 +19,7 @@ for group in "$@"; do
 	test) wanted="$wanted $build $test" optional="$optional $browser" ;;
 	lint) wanted="$wanted $build $test $lint" ;;
 	demo) wanted="$wanted $build $demo" ;;
+	bench) wanted="$wanted $build $bench" ;;
 	*) echo "deps.sh: unknown group '$group'" >&2; exit 2 ;;
 	esac
 done
