@@ -57,6 +57,11 @@ err_code device_describe(const char *device, struct device_info *out, struct err
 	return rc ? rc : ops->describe(device, out, e);
 }
 
+const char *device_auto_dtype(const struct device_info *d)
+{
+	return dtype_name(strcmp(d->kind, "cpu") ? DTYPE_BF16 : DTYPE_F32);
+}
+
 err_code engine_signature(const char *device, const char *dtype, struct buf *out, struct err *e)
 {
 	const struct backend_ops *ops;

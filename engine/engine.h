@@ -91,6 +91,9 @@ struct device_info {
 /* ERR_DEVICE for a device that is not there, naming what is. "auto": the best. */
 err_code device_describe(const char *device, struct device_info *out, struct err *e);
 
+/* The dtype that "auto" stands for there: "f32" on a CPU, "bf16" on a GPU. */
+const char *device_auto_dtype(const struct device_info *d);
+
 /* "fathom 0.1.0; AMD EPYC; avx512_core_bf16; f32; oneDNN 2.6.3": two runs with equal signatures give equal bits.
  * dtype as in session_options; the effective one is resolved into it. */
 err_code engine_signature(const char *device, const char *dtype, struct buf *out, struct err *e);

@@ -4,7 +4,6 @@
 #define FATHOM_ENGINE_MODEL_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/err.h"

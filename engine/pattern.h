@@ -5,7 +5,6 @@
 #ifndef FATHOM_ENGINE_PATTERN_H
 #define FATHOM_ENGINE_PATTERN_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "engine/err.h"

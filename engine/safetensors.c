@@ -4,7 +4,6 @@
  * Invariant: an entry in c->entries has had begin, end, dtype and shape checked against the size of its map. */
 #include "engine/safetensors.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,6 @@
 #ifndef FATHOM_ENGINE_SAFETENSORS_H
 #define FATHOM_ENGINE_SAFETENSORS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>

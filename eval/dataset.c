@@ -9,8 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/buf.h"
 #include "engine/json.h"
 #include "engine/path.h"
+#include "engine/sha256.h"
 #include "engine/utf8.h"
 
 #define MAX_DOCUMENT_BYTES ((size_t)2 << 30)

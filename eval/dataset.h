@@ -6,10 +6,10 @@
 #ifndef FATHOM_EVAL_DATASET_H
 #define FATHOM_EVAL_DATASET_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include "engine/buf.h"
-#include "engine/sha256.h"
+#include "engine/err.h"
 
 struct document {
 	const char *name; /* relative path; in a .jsonl the line's "id", else "line 12" */

@@ -186,11 +186,6 @@ err_code batch_builder_add(struct batch_builder *b, int32_t parent, uint32_t len
 	return ERR_OK;
 }
 
-void batch_builder_clear(struct batch_builder *b)
-{
-	b->n_tokens = b->n_segments = 0;
-}
-
 void batch_builder_release(struct batch_builder *b)
 {
 	free(b->tokens);
@@ -275,7 +270,7 @@ static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, s
 	size_t *at = mem_alloc(n, sizeof *at, e);
 	err_code rc = at ? ERR_OK : ERR_MEMORY;
 
-	batch_builder_clear(&r->built);
+	r->built.n_tokens = r->built.n_segments = 0;
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		at[i] = r->built.n_tokens;
 		rc = t->add(r->ev->plan, units[i], &r->built, e);

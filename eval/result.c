@@ -1,6 +1,4 @@
 /* Results: from unit results to the object that users see. Needs no model, so `serve` calls it too. */
-#include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

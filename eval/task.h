@@ -38,7 +38,6 @@ struct batch_builder {
 };
 /* Appends a segment whose tokens are zero and unscored: the caller fills tokens[start..start+len). */
 err_code batch_builder_add(struct batch_builder *b, int32_t parent, uint32_t len, uint32_t *start, struct err *e);
-void batch_builder_clear(struct batch_builder *b);
 void batch_builder_release(struct batch_builder *b);
 
 /* -- tasks ------------------------------------------------------------------------------------- */

@@ -203,7 +203,7 @@ static err_code read_wish(struct worker *w, const struct json *j, struct wish *w
 	if (!w->has_device)
 		return err_set(e, ERR_DEVICE, "this worker has no device: it only describes models");
 	if (!wish->dtype || !strcmp(wish->dtype, "auto"))
-		wish->dtype = strcmp(w->device.kind, "cpu") ? "bf16" : "f32";
+		wish->dtype = device_auto_dtype(&w->device);
 	if (json_is_null(wish->position))
 		wish->position = NULL;
 	if (registry_model(&w->options->registry, wish->model, &wish->model_path, e))

@@ -1,13 +1,11 @@
 /* POST /api/v1/jobs: a body becomes a draft, member by member through one table; the draft becomes a row. Everything
  * that can be refused without the model or the dataset's contents is refused here, with a pointer. */
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "engine/sha256.h"
-#include "engine/utf8.h"
 #include "server/api.h"
 #include "server/problem.h"
 

@@ -1,6 +1,5 @@
 /* fathom jobs and fathom cancel. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/client.h"

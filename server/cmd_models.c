@@ -1,6 +1,5 @@
 /* fathom models, datasets and tasks: what a server has, as a table, or one of it as JSON. */
 #include <stdio.h>
-#include <string.h>
 
 #include "server/client.h"
 #include "server/cmd.h"

@@ -1,5 +1,4 @@
 /* fathom run: one evaluation in this process, without a server. The same evaluation and the same fold as a job's. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,7 +175,7 @@ static err_code make_plan(struct local_run *r, struct err *e)
 	if (!rc)
 		rc = device_describe(r->session_options.device, &r->device, e);
 	if (!rc && !strcmp(r->session_options.dtype, "auto"))
-		r->session_options.dtype = strcmp(r->device.kind, "cpu") ? "bf16" : "f32";
+		r->session_options.dtype = device_auto_dtype(&r->device);
 	if (!rc)
 		rc = engine_signature(r->session_options.device, r->session_options.dtype, &signature, e);
 	if (!rc)

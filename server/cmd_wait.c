@@ -7,11 +7,11 @@
 
 #include "server/client.h"
 #include "server/cmd.h"
+#include "server/progress.h"
 #include "server/report.h"
 
-#define POLL_S          30 /* of one long poll */
-#define PATIENCE_S      60 /* for a server that went away to come back */
-#define BAR_WIDTH       30
+#define POLL_S          30  /* of one long poll */
+#define PATIENCE_S      60  /* for a server that went away to come back */
 #define MIN_INTERVAL_MS 150 /* between two drawings */
 
 /* -- the bar ----------------------------------------------------------------------------------- */
@@ -48,9 +48,8 @@ static void draw(const struct json *job)
 {
 	const struct json *progress = json_get(job, "progress");
 	const char *state = json_get_string(job, "state"), *waiting = json_get_string(job, "waiting");
-	char bar[BAR_WIDTH + 1], done_text[16], total_text[16], eta[40];
+	char bar[PROGRESS_BAR + 1], done_text[16], total_text[16], eta[40];
 	double done = 0, total = 0;
-	int filled;
 
 	json_get_number(progress, "done", &done);
 	json_get_number(progress, "total", &total);
@@ -58,10 +57,7 @@ static void draw(const struct json *job)
 		fprintf(stderr, "\r\033[K%s%s%.100s", state ? state : "", waiting ? ": " : "", waiting ? waiting : "");
 		return;
 	}
-	filled = (int)(done / total * BAR_WIDTH);
-	for (int i = 0; i < BAR_WIDTH; i++)
-		bar[i] = i < filled ? '#' : '.';
-	bar[BAR_WIDTH] = '\0';
+	progress_bar(done / total, bar);
 	put_count(done_text, done);
 	put_count(total_text, total);
 	put_eta(eta, progress);

@@ -1,7 +1,6 @@
 /* Commands to workers (eval/wire.h): what an idle one does next, and that one should stop. */
 #include "server/core_private.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

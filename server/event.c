@@ -3,7 +3,6 @@
  * An event that must be stored is stored first, in one transaction, and changes memory only after the commit:
  * when the store refuses, nothing has happened and the same line comes again. What a worker may not say
  * condemns it, never the job. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -466,7 +466,8 @@ static unsigned n_connections(const struct http *h)
 	return MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
 }
 
-/* A daemon at its limit does not listen, and takes it up again only when a run begins: one more after each that closed any. */
+/* A daemon at its limit does not listen, and takes it up again only when a run begins: one more after each that
+ * closed any. */
 void http_daemon_run(struct http *h)
 {
 	unsigned before;

@@ -13,7 +13,7 @@ struct option_spec {
 	const char *env;      /* environment variable that gives it when the flag is absent; NULL: none */
 	const char *fallback; /* default; NULL: none */
 	const char *help;     /* one line */
-	int repeat;           /* may be given more than once */
+	bool repeat;          /* may be given more than once */
 	err_code (*check)(const char *value, struct err *e); /* NULL: anything */
 };
 

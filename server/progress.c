@@ -14,7 +14,6 @@
 
 #define TICK_MS 100
 #define LINE_S  10 /* between lines when stderr is no terminal */
-#define BAR     30
 
 struct progress_thread {
 	const struct progress *p; /* borrowed */
@@ -47,13 +46,18 @@ int progress_interrupted(void)
 	return caught;
 }
 
+void progress_bar(double part, char out[PROGRESS_BAR + 1])
+{
+	for (int i = 0; i < PROGRESS_BAR; i++)
+		out[i] = i < (int)(part * PROGRESS_BAR) ? '#' : '.';
+	out[PROGRESS_BAR] = '\0';
+}
+
 static void draw_bar(const struct progress_thread *t, double part, double rate, double left)
 {
-	char bar[BAR + 1];
+	char bar[PROGRESS_BAR + 1];
 
-	for (int i = 0; i < BAR; i++)
-		bar[i] = i < (int)(part * BAR) ? '#' : '.';
-	bar[BAR] = '\0';
+	progress_bar(part, bar);
 	fprintf(stderr, "\r[%s] %5.1f %%  %.0f %s/s", bar, 100 * part, rate, t->p->unit);
 	if (left >= 0)
 		fprintf(stderr, "  %d:%02d left", (int)left / 60, (int)left % 60);

@@ -15,6 +15,10 @@ struct progress {
 	const char *unit; /* "tokens" */
 };
 
+/* A bar of this share, 0 to 1. */
+#define PROGRESS_BAR 30
+void progress_bar(double part, char out[PROGRESS_BAR + 1]);
+
 /* Catches SIGINT and SIGTERM from now on; a second one kills. */
 void progress_catch_signals(void);
 int progress_interrupted(void); /* the signal, or 0 */

@@ -1,7 +1,6 @@
 /* Reports: see report.h. Table and Markdown are one grid of cells, drawn in two ways. */
 #include "server/report.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

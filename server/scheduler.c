@@ -14,7 +14,6 @@
 #include "server/scheduler.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

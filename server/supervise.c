@@ -6,10 +6,7 @@
  * 3. A new process starts only after the old one is reaped: its device is free then. */
 #include "server/core_private.h"
 
-#include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "engine/log.h"
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/sha256.h"
 #include "eval/dataset.h"
 #include "tests/fixture.h"
 
