@@ -13,6 +13,18 @@
 #include "server/cmd.h"
 #include "server/options.h"
 
+/* A misspelt device would be a worker that is started for ever, and never is there. */
+static err_code check_worker(const char *value, struct err *e)
+{
+	const char *n = value + strlen("cuda:");
+
+	if (strchr(value, ' ') || !strcmp(value, "cpu") || !strcmp(value, "auto"))
+		return ERR_OK;
+	if (!strncmp(value, "cuda:", strlen("cuda:")) && *n && strspn(n, "0123456789") == strlen(n))
+		return ERR_OK;
+	return err_set(e, ERR_INPUT, "is not cpu, cuda:N or a command that runs fathom worker");
+}
+
 static const struct option_spec specs[] = {
     {"--listen", "ADDR:PORT", "FATHOM_LISTEN", "127.0.0.1:8080", "where to answer; port 0 picks a free one", 0, NULL},
     {"--data", "DIR", "FATHOM_DATA_DIR", NULL,
@@ -20,7 +32,7 @@ static const struct option_spec specs[] = {
     {"--models", "DIR", "FATHOM_MODELS", NULL, "a folder of checkpoints; earlier ones win", 1, NULL},
     {"--datasets", "DIR", "FATHOM_DATASETS", NULL, "a folder of datasets; earlier ones win", 1, NULL},
     {"--workers", "SPEC", "FATHOM_WORKERS", "cpu",
-     "a worker to start: cpu, cuda:N, or a command such as 'ssh host fathom worker --device cuda:0'", 1, NULL},
+     "a worker to start: cpu, cuda:N, or a command such as 'ssh host fathom worker --device cuda:0'", 1, check_worker},
 };
 
 struct serve {

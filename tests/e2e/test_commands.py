@@ -128,6 +128,8 @@ class Stopping(unittest.TestCase):
             table = [(("--listen", listen), listen), (("--listen", "nonsense"), "nonsense"),
                      (("--listen", "127.0.0.1:0", "--models", "/nowhere"), "/nowhere"),
                      (("--listen", "127.0.0.1:0", "--datasets", FATHOM), "not a folder"),
+                     (("--listen", "127.0.0.1:0", "--workers", "gpu"), "--workers 'gpu'"),
+                     (("--listen", "127.0.0.1:0", "--workers", "cuda:"), "--workers 'cuda:'"),
                      (("--listen", "127.0.0.1:0"), str(server.data)), (("--listen", "127.0.0.1:0", "extra"), "extra"),
                      (("--listen", "127.0.0.1:0", "--data", "/proc/nope"), None)]
             for more, words in table:
