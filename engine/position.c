@@ -397,6 +397,8 @@ static err_code override_scaling(const struct scope *s, const char *type, struct
 	const struct scaling *kind;
 	double ctx;
 
+	if (!strcmp(type, p->type == POSITION_POPE ? "pope" : "rope")) /* as a result calls it */
+		type = "none";
 	if (find_scaling(s, "type", type, &kind, e) || refuse_unknown(s, kind->keys, override_keys, type, e) ||
 	    read_scaling(s, kind, "type", p, e))
 		return e->code;

@@ -414,6 +414,8 @@ START_TEST(an_override_replaces_the_scaling)
 	             "2048,\"inv_freq\":\"exact\"")},
 	    {YARN(", \"original_max_position_embeddings\": 256"), "{\"type\": \"none\"}",
 	     WRITTEN("rope\",\"theta\":10000", "256,\"inv_freq\":\"exact\"")},
+	    {YARN(", \"original_max_position_embeddings\": 256"), "{\"type\": \"rope\"}",
+	     WRITTEN("rope\",\"theta\":10000", "256,\"inv_freq\":\"exact\"")},
 	    {YARN(""), "{\"inv_freq\": \"exact\"}", WRITTEN_YARN},
 	};
 	struct position p;
@@ -435,6 +437,8 @@ START_TEST(a_bad_override_points_at_the_value)
 	    {"rope", "[]", "", "array, want an object"},
 	    {"rope", "{\"type\": \"dynamic\", \"factor\": 2}", "/type", "'dynamic' is not supported yet"},
 	    {"rope", "{\"type\": \"longrope\"}", "/type", "not supported yet"},
+	    {"rope", "{\"type\": \"pope\"}", "/type", "'pope' is unknown"},
+	    {"pope", "{\"type\": \"rope\"}", "/type", "'rope' is unknown"},
 	    {"rope", "{\"type\": \"YARN\", \"factor\": 2}", "/type", "'YARN' is unknown"},
 	    {"rope", "{\"type\": 4}", "/type", "type is number"},
 	    {"rope", "{\"type\": null}", "/type", "type is null"},
