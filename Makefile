@@ -34,35 +34,39 @@ CHARTJS  ?= /usr/share/javascript/chart.js/chart.min.js
 TESTS    := $(wildcard tests/test_*.c)
 SOURCES  := $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*.h) tests/*.c tests/*.h)
 
+# V=1 shows whole commands. Without a -j of its own, make uses every processor.
+say  = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
+
 .PHONY: build demo test check bench lint sanitize format clean help deps
 .DEFAULT_GOAL := build
 
 build: ## build build/fathom (installs missing packages first)
 	@sh tests/deps.sh build
-	@$(MAKE) --no-print-directory $(FATHOM)
+	@$(MAKE) --no-print-directory $(JOBS) $(FATHOM)
 
 # -- objects, archives, the program -------------------------------------------------------------------
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c $< -o $@
+	$(call say,CC)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(B)/embedded.o: $(B)/embedded.c
-	$(CC) $(ALL_CFLAGS) -c $< -o $@
+	$(call say,CC)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(B)/embedded.c: tests/embed.py $(EMBEDDED) $(CHARTJS)
 	@mkdir -p $(@D)
-	$(PYTHON) tests/embed.py $@ $(EMBEDDED) web/chart.js=$(CHARTJS)
+	$(call say,EMBED)$(PYTHON) tests/embed.py $@ $(EMBEDDED) web/chart.js=$(CHARTJS)
 
 define archive
 $(B)/lib$(1).a: $(call objs,$(1))
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$$(call say,AR)ar rcs $$@ $$^
 endef
 $(foreach l,$(LAYERS),$(eval $(call archive,$(l))))
 
 $(FATHOM): $(B)/server/main.o $(B)/embedded.o $(LIBS)
-	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
+	$(call say,LD)$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
 
 # -- tests -------------------------------------------------------------------------------------------
 
@@ -73,7 +77,7 @@ $(B)/tests/suites.h: $(TESTS)
 $(B)/tests/main.o: $(B)/tests/suites.h
 
 $(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(patsubst %.c,$(B)/%.o,$(wildcard tests/fixture*.c)) $(B)/embedded.o $(LIBS)
-	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(shell pkg-config --libs $(PKG_TEST)) $(LDLIBS)
+	$(call say,LD)$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(shell pkg-config --libs $(PKG_TEST)) $(LDLIBS)
 
 # Real models and data, where a folder of them lies beside the checkout; the tests that use them skip without.
 SHARED := $(or $(FATHOM_SHARED),../shared)
@@ -83,7 +87,7 @@ build/data:
 
 check: ## the Check suites only; SUITE=name runs one
 	@sh tests/deps.sh build test
-	@$(MAKE) --no-print-directory $(if $(wildcard $(SHARED)/data.tar.xz),build/data) $(B)/tests/check_all $(FATHOM)
+	@$(MAKE) --no-print-directory $(JOBS) $(if $(wildcard $(SHARED)/data.tar.xz),build/data) $(B)/tests/check_all $(FATHOM)
 	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
 
 test: check ## everything that needs no GPU: Check suites, end to end over HTTP, the page in Chromium
@@ -99,7 +103,7 @@ $(BENCH_VENV)/bin/python:
 	$(BENCH_VENV)/bin/pip install --quiet torch numpy safetensors
 
 build/bench_%: $(B)/tests/bench_%.o $(LIBS)
-	$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
+	$(call say,LD)$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
 
 bench-score: build/bench_score $(BENCH_VENV)/bin/python
 	$(BENCH_VENV)/bin/python tests/bench_peer.py --models $(SHARED)/models
