@@ -2,8 +2,17 @@
 #include "server/api.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/problem.h"
+
+bool api_parse_number(const char *s, int64_t min, int64_t max, int64_t *out)
+{
+	if (!*s || strspn(s, "0123456789") != strlen(s) || strlen(s) > 18)
+		return false;
+	*out = strtoll(s, NULL, 10);
+	return *out >= min && *out <= max;
+}
 
 void api_send_json(struct http_request *r, unsigned status, struct buf *b)
 {

@@ -55,6 +55,9 @@ static inline struct api *api_of(const struct http_request *r)
 	return r->app;
 }
 
+/* A whole decimal number, of digits only, within [min, max]. */
+bool api_parse_number(const char *s, int64_t min, int64_t max, int64_t *out);
+
 /* Ends a JSON body and sends it, or 500. */
 void api_send_json(struct http_request *r, unsigned status, struct buf *b);
 
@@ -77,6 +80,6 @@ void api_call_submit(struct http_request *r, http_handler *then);
 bool api_call_failed(struct http_request *r);
 
 /* Whether a folder or file holds anything that a task could read. */
-bool dataset_is_empty(const char *path);
+bool api_dataset_is_empty(const char *path);
 
 #endif

@@ -242,7 +242,7 @@ static void count_tree(struct tally *t, const char *path, int depth)
 	closedir(dir);
 }
 
-bool dataset_is_empty(const char *path)
+bool api_dataset_is_empty(const char *path)
 {
 	struct tally t = {.first_only = true};
 

@@ -50,11 +50,11 @@ static bool find_start(struct http_request *r, int64_t *last)
 	const char *s = header ? header : after;
 	struct err e;
 
-	if (s && (!*s || strlen(s) > 18 || strspn(s, "0123456789") != strlen(s))) {
+	*last = 0;
+	if (s && !api_parse_number(s, 0, INT64_MAX, last)) {
 		problem_query(r, header ? "Last-Event-ID" : "after", "'%.40s' is not an event's id", s);
 		return false;
 	}
-	*last = s ? strtoll(s, NULL, 10) : 0;
 	if (s || r->id || !store_event_last(api_of(r)->store, last, &e))
 		return true;
 	problem_error(r, &e);

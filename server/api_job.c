@@ -14,17 +14,6 @@
 #define MAX_LIMIT     500
 #define MAX_REPLY     ((size_t)256 << 20)
 
-/* A whole decimal number within [min, max]. */
-static bool parse_number(const char *s, int64_t min, int64_t max, int64_t *out)
-{
-	char *end;
-
-	if (!*s || strspn(s, "0123456789") != strlen(s) || strlen(s) > 18)
-		return false;
-	*out = strtoll(s, &end, 10);
-	return *out >= min && *out <= max;
-}
-
 /* -- one job ----------------------------------------------------------------------------------- */
 
 /* What changes when a job's representation does, but for its estimate of the time left. */
@@ -67,7 +56,7 @@ void api_job_get(struct http_request *r)
 	struct err e;
 	int64_t seconds, live;
 
-	if (wait && !parse_number(wait, 0, MAX_WAIT_S, &seconds)) {
+	if (wait && !api_parse_number(wait, 0, MAX_WAIT_S, &seconds)) {
 		problem_query(r, "wait", "wait is '%.40s', not a number of seconds from 0 to %d", wait, MAX_WAIT_S);
 		return;
 	}
@@ -107,12 +96,12 @@ static bool read_filter(struct http_request *r, struct job_filter *f)
 	}
 	if (state)
 		f->state = (int)s;
-	if (limit && !parse_number(limit, 1, MAX_LIMIT, &n)) {
+	if (limit && !api_parse_number(limit, 1, MAX_LIMIT, &n)) {
 		problem_query(r, "limit", "limit is '%.40s', not a number from 1 to %d", limit, MAX_LIMIT);
 		return false;
 	}
 	f->limit = (int)n;
-	if (after && !parse_number(after, 1, INT64_MAX, &f->after)) {
+	if (after && !api_parse_number(after, 1, INT64_MAX, &f->after)) {
 		problem_query(r, "after", "after is '%.40s', not a job's number", after);
 		return false;
 	}

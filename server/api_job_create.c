@@ -81,7 +81,7 @@ static err_code take_dataset(struct draft *d, const struct json *v, struct err *
 
 	if (!rc)
 		rc = registry_dataset(d->registry, d->dataset, &path, e);
-	if (!rc && dataset_is_empty(path))
+	if (!rc && api_dataset_is_empty(path))
 		rc = err_set(e, ERR_INPUT, "dataset '%.200s' is empty", d->dataset);
 	free(path);
 	return rc;
