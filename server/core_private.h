@@ -16,14 +16,15 @@
  *                             │ core_changed
  *   ?wait, event streams <────'
  *
- *   core.c       the loop, requests of other threads, what those may see (views), the store's refusals
+ *   core.c       the loop, requests of other threads, the store's refusals
+ *   view.c       what other threads may see of the workers
  *   dispatch.c   commands out: plan, run, cancel, forget
  *   event.c      events in: what must be stored is stored before memory changes
  *   settle.c     what memory owes the store: results, failures, cancels, reasons to wait
  *   supervise.c  worker processes: started, read, watched, killed, buried
  *   describe.c   short-lived workers that describe models, on links of their own
  *
- * These six are one room: they share struct core, and nobody else includes this header. Below it, and knowing nothing
+ * These seven are one room: they share struct core, and nobody else includes this header. Below it, and knowing nothing
  * of it: scheduler.c (decides; no SQL, no process, no clock) with scheduler_suit.c (which worker may do which job),
  * link.c (one process and its pipes), launcher.c (from a spec to argv and environment), store_*.c. */
 #ifndef FATHOM_SERVER_CORE_PRIVATE_H
@@ -118,6 +119,9 @@ void event_failure(const struct json *event, struct err *why);
 
 /* settle.c */
 void settle_jobs(struct core *c);
+
+/* view.c */
+void view_publish(struct core *c);
 
 /* describe.c */
 void describe_request(struct core *c, struct request *r);
