@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "server/client.h"
 #include "server/cmd.h"
 #include "server/progress.h"
@@ -81,8 +82,10 @@ static void pause_ms(long ms)
 	nanosleep(&t, NULL);
 }
 
-/* One long poll. *job stays NULL when nothing changed. Watching a terminal, any change ends it; else only the end. */
-static err_code poll_job(struct client *c, int64_t id, bool watch, char etag[100], struct json **job, struct err *e)
+/* One look, or one long poll. *job stays NULL when nothing changed. Watching a terminal, any change ends a poll; else only the
+ * end. */
+static err_code poll_job(struct client *c, int64_t id, bool watch, bool look, char etag[100], struct json **job,
+                         struct err *e)
 {
 	char path[80];
 	struct client_request q = {.method = "GET", .path = path, .timeout_s = POLL_S + 30};
@@ -90,10 +93,10 @@ static err_code poll_job(struct client *c, int64_t id, bool watch, char etag[100
 	err_code rc;
 
 	snprintf(path, sizeof path, "/api/v1/jobs/%lld?wait=%d", (long long)id, POLL_S);
-	if (watch && *etag)
-		q.if_none_match = etag;
+	if (look)
+		*strchr(path, '?') = '\0';
 	else if (watch)
-		*strchr(path, '?') = '\0'; /* the first look does not wait */
+		q.if_none_match = etag;
 	rc = client_call(c, &q, &r, e);
 	if (!rc && r.status != 304)
 		rc = json_parse(buf_str(&r.body), r.body.len, job, e);
@@ -103,20 +106,21 @@ static err_code poll_job(struct client *c, int64_t id, bool watch, char etag[100
 	return rc;
 }
 
-/* Until the job is final; the last state is the caller's to free. A server that answered once may go away. */
+/* Until the job is final; the last state is the caller's to free. A server that answered once may go away, so the first
+ * look does not wait. */
 static err_code follow(struct client *c, int64_t id, struct json **last, struct err *e)
 {
 	bool watch = isatty(STDERR_FILENO), answered = false;
-	time_t lost = 0;
+	double lost_s = 0;
 	char etag[100] = "";
 	struct json *job;
 	err_code rc;
 
 	for (;;) {
 		job = NULL;
-		rc = poll_job(c, id, watch, etag, &job, e);
-		if (rc == ERR_IO && answered && (!lost || time(NULL) - lost < PATIENCE_S)) {
-			lost = lost ? lost : time(NULL);
+		rc = poll_job(c, id, watch, !answered || (watch && !*etag), etag, &job, e);
+		if (rc == ERR_IO && answered && (lost_s <= 0 || clock_mono_s() - lost_s < PATIENCE_S)) {
+			lost_s = lost_s > 0 ? lost_s : clock_mono_s();
 			*etag = '\0';
 			pause_ms(1000);
 			continue;
@@ -124,7 +128,7 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 		if (rc)
 			break;
 		answered = true;
-		lost = 0;
+		lost_s = 0;
 		if (!job)
 			continue;
 		if (watch)

@@ -152,6 +152,21 @@ class Stopping(unittest.TestCase):
         self.assertEqual(status, 0, log)
 
 
+    def test_a_client_outlasts_the_death_of_the_server_in_its_first_poll(self):
+        server = Server()
+        write_book(server.datasets / "books" / "a.txt", 60_000, 1)
+        job = server.submit()["id"]
+        server.wait(job, until=("running",))
+        waiting = subprocess.Popen([FATHOM, "wait", str(job), "--server", server.url], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        time.sleep(0.5)
+        server.stop(signal.SIGKILL)
+        server.start(server.port)
+        out, said = waiting.communicate(timeout=120)
+        status, log = server.close()
+        self.assertEqual((waiting.returncode, status), (0, 0), said + log)
+        self.assertIn("ppl_token", out)
+
     def test_a_waiting_client_outlasts_a_restart_and_draws_a_bar_on_a_terminal(self):
         server = Server()
         write_book(server.datasets / "books" / "a.txt", 60_000, 1)
