@@ -127,12 +127,13 @@ bench: build ## speed, as ratios to a peer in the same run, memory, the tokenize
 
 lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck
 	@sh tests/deps.sh lint
+	@$(MAKE) --no-print-directory $(B)/tests/suites.h
 	sh tests/check_layers.sh
 	clang-format --dry-run --Werror $(SOURCES)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr --suppressions-list=.cppcheck -I. -D_GNU_SOURCE \
 	    -DFATHOM_VERSION='""' $(LAYERS)
 	printf '%s\n' $(filter %.c,$(SOURCES)) | xargs -P 2 -n 4 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- \
-	    -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION=\"\" -I. $(PKG_CFLAGS)' clang-tidy
+	    -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION=\"\" -I. -I$(B) $(PKG_CFLAGS)' clang-tidy
 
 format: ## clang-format in place
 	clang-format -i $(SOURCES)
