@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void buf_release(struct buf *b)
@@ -136,10 +137,15 @@ err_code buf_read_file(struct buf *b, const char *path, struct err *e)
 {
 	char chunk[65536];
 	ssize_t n;
+	struct stat st;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return err_errno(e, "cannot open '%s'", path);
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size > b->max - b->len) {
+		close(fd);
+		return err_set(e, ERR_INPUT, "%s: larger than %zu bytes", path, b->max - b->len);
+	}
 	while ((n = read(fd, chunk, sizeof chunk)) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;

@@ -37,7 +37,7 @@ const char *buf_str(const struct buf *b);
 /* Hands over the memory (free() it) and empties the buffer; NULL if failed. */
 char *buf_steal(struct buf *b);
 
-/* Reads a whole file of at most b->max bytes, appending. Names the path in its error. */
+/* Reads a whole file of at most b->max bytes, appending. Names the path in its error: ERR_INPUT for a larger file. */
 err_code buf_read_file(struct buf *b, const char *path, struct err *e);
 
 /* Uninitialised memory for n items of `size` bytes; NULL with an error if the product overflows or memory runs

@@ -335,7 +335,7 @@ START_TEST(a_file_error_names_the_file)
 	fixture_write(dir, "bad.json", "[1,", 3);
 	snprintf(path, sizeof path, "%.200s/bad.json", dir);
 	ck_err(json_parse_file(path, 100, &j, &e), ERR_INPUT, "bad.json", &e);
-	ck_err(json_parse_file(path, 2, &j, &e), ERR_MEMORY, "larger than 2 bytes", &e);
+	ck_err(json_parse_file(path, 2, &j, &e), ERR_INPUT, "larger than 2 bytes", &e);
 	snprintf(path, sizeof path, "%.200s/absent.json", dir);
 	ck_err(json_parse_file(path, 100, &j, &e), ERR_NOT_FOUND, "absent.json", &e);
 	ck_err(json_parse_file(dir, 100, &j, &e), ERR_IO, dir, &e);

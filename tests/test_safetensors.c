@@ -224,7 +224,7 @@ START_TEST(what_is_not_a_regular_file_is_refused)
 	write_text("a.json", "{\"a\": 1, \"a\": 2}");
 	ck_err(checkpoint_read_json(c, "a.json", 100, &j, &e), ERR_INPUT, "a.json': JSON: duplicate key", &e);
 	write_text("a.json", "{\"a\": 1}");
-	ck_err(checkpoint_read_json(c, "a.json", 7, &j, &e), ERR_MEMORY, "a.json", &e);
+	ck_err(checkpoint_read_json(c, "a.json", 7, &j, &e), ERR_INPUT, "a.json", &e);
 	write_text("a.json", "version https://git-lfs.github.com/spec/v1\noid");
 	ck_err(checkpoint_read_json(c, "a.json", 100, &j, &e), ERR_INPUT, "Git LFS pointer", &e);
 	checkpoint_free(c);

@@ -166,7 +166,7 @@ START_TEST(what_is_no_tokenizer_is_refused)
 	ck_assert_ptr_nonnull(f);
 	ck_assert_int_eq(ftruncate(fileno(f), (off_t)200 << 20), 0);
 	fclose(f);
-	ck_err(tokenizer_open(path_of("huge.json"), &t, &e), ERR_MEMORY, "larger than", &e);
+	ck_err(tokenizer_open(path_of("huge.json"), &t, &e), ERR_INPUT, "larger than", &e);
 	ck_assert_ptr_null(t);
 	tokenizer_free(NULL);
 }
