@@ -20,7 +20,9 @@ PKG_TEST := check
 CFLAGS   ?=
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(PKG_TEST) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
-ALL_CFLAGS := -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION='"$(VERSION)"' -I. -I$(B) $(WARN) $(FLAGS_$(MODE)) -pthread -MMD -MP \
+# No contraction: a*b + c is rounded twice whatever the compiler, so that builds of one version give the same bits. The kernels
+# ask for fused products by name.
+ALL_CFLAGS := -std=c11 -ffp-contract=off -D_GNU_SOURCE -DFATHOM_VERSION='"$(VERSION)"' -I. -I$(B) $(WARN) $(FLAGS_$(MODE)) -pthread -MMD -MP \
            $(PKG_CFLAGS) $(CFLAGS)
 LDLIBS   := $(PKG_LIBS) -ldnnl -lgomp -lm -pthread
 

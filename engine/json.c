@@ -146,6 +146,8 @@ err_code json_parse(const char *text, size_t len, struct json **out, struct err 
 	const char *end = text, *stop = text + len;
 	cJSON *j;
 
+	if (!len)
+		return err_set(e, ERR_INPUT, "JSON: the text is empty");
 	if (lex(text, len, e))
 		return e->code;
 	j = cJSON_ParseWithLengthOpts(text, len, &end, 0);

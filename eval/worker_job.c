@@ -228,8 +228,12 @@ static err_code load(struct worker *w, const struct wish *wish, struct loaded **
 	struct loaded *l;
 	struct model *m;
 
-	if (model_open(wish->model_path, wish->position, &m, e))
-		return e->code;
+	if (model_open(wish->model_path, wish->position, &m, e)) {
+		char member[sizeof e->pointer];
+
+		memcpy(member, e->pointer, sizeof member); /* relative to the override: say where the job has it */
+		return *member ? err_at(e, "/engine/position%s", member) : e->code;
+	}
 	if (model_fingerprint(m, e)) {
 		model_free(m);
 		return e->code;

@@ -82,8 +82,8 @@ static void pause_ms(long ms)
 	nanosleep(&t, NULL);
 }
 
-/* One look, or one long poll. *job stays NULL when nothing changed. Watching a terminal, any change ends a poll; else only the
- * end. */
+/* One look, or one long poll. *job stays NULL when nothing changed. Watching a terminal, any change ends a poll; else
+ * only the end. */
 static err_code poll_job(struct client *c, int64_t id, bool watch, bool look, char etag[100], struct json **job,
                          struct err *e)
 {

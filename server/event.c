@@ -376,7 +376,11 @@ void event_failure(const struct json *event, struct err *why)
 {
 	const char *code = json_get_string(event, "code"), *message = json_get_string(event, "message");
 
+	const char *pointer = json_get_string(event, "pointer");
+
 	err_set(why, err_from_name(code ? code : "io"), "%s", message ? message : "the worker gave no reason");
+	if (pointer)
+		err_at(why, "%s", pointer);
 }
 
 static err_code on_failed(struct wire_event *v, struct err *e)

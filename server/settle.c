@@ -41,14 +41,17 @@ static err_code finish_cancel(struct core *c, struct sched_job *j, struct err *e
 	return rc;
 }
 
-/* {"code","message","units":[...]} */
-static void put_error(struct buf *out, const char *code, const char *message, const uint32_t *units, size_t n)
+/* {"code","message","units":[...]}, and the pointer to the member of the request that is to blame, where one is */
+static void put_error(struct buf *out, const char *code, const char *message, const char *pointer,
+                      const uint32_t *units, size_t n)
 {
 	struct json_writer w = JSON_WRITER(out);
 
 	json_begin_object(&w, NULL);
 	json_put_string(&w, "code", code);
 	json_put_string(&w, "message", message);
+	if (*pointer)
+		json_put_string(&w, "pointer", pointer);
 	json_begin_array(&w, "units");
 	for (size_t i = 0; i < n; i++)
 		json_put_uint(&w, NULL, units[i]);
@@ -61,7 +64,7 @@ static err_code finish_failure(struct core *c, struct sched_job *j, struct err *
 	struct buf error = BUF_INIT(1 << 16);
 	err_code rc;
 
-	put_error(&error, err_name(j->failure.code), j->failure.msg, NULL, 0);
+	put_error(&error, err_name(j->failure.code), j->failure.msg, j->failure.pointer, NULL, 0);
 	rc = buf_check(&error, "a job's error", e);
 	if (!rc)
 		rc = store_begin(c->store, e);
@@ -160,7 +163,7 @@ static err_code store_result(struct core *c, const struct sched_job *j, const st
 	if (!rc && f->n) {
 		snprintf(message, sizeof message, "%zu of %u units failed; unit %u: %s", f->n, j->n_units, f->units[0],
 		         f->message);
-		put_error(&error, f->code, message, f->units, f->n);
+		put_error(&error, f->code, message, "", f->units, f->n);
 		rc = buf_check(&error, "a job's error", e);
 	}
 	if (!rc && f->n)

@@ -47,7 +47,7 @@ struct job {
 	int64_t n_units, done_units, failed_units;
 	int64_t total_tokens, done_tokens; /* of units */
 	double seconds;                    /* engine time of stored units */
-	char *error;                       /* {"code","message","units":[...]}; NULL: none */
+	char *error;                       /* {"code","message","pointer"?,"units":[...]}; NULL: none */
 	char *waiting; /* why a queued job does not start ("no worker with signature ..."); NULL: none */
 	char *result;  /* the result object; or, failed, what stands under "partial"; NULL: none */
 };

@@ -573,6 +573,12 @@ class Lifecycle(ServerTest):
         self.assertIn("truncated", job["error"]["message"])
         self.assertEqual(self.server.wait(self.server.submit()["id"])["state"], "succeeded")
 
+    def test_a_plan_that_refuses_an_override_says_where_the_job_has_it(self):
+        refused = {"type": "yarn", "factor": 0.5}
+        job = self.server.wait(self.server.submit(engine={"position": refused})["id"])
+        self.assertEqual((job["state"], job["error"]["code"]), ("failed", "input"))
+        self.assertEqual(job["error"]["pointer"], "/engine/position/factor")
+
     def test_a_book_shorter_than_the_length(self):
         job = self.server.wait(self.server.submit(dataset="short", params={"lengths": [64, 2048]})["id"])
         self.assertEqual(job["state"], "succeeded", job["error"])
