@@ -325,7 +325,7 @@ static err_code resolve_tensors(struct model *m, struct err *e)
 	r.used = mem_zalloc(checkpoint_n_tensors(m->files), sizeof *r.used, e);
 	m->layers = mem_zalloc(m->config.n_layer, sizeof *m->layers, e);
 	if (!r.used || !m->layers)
-		rc = e->code;
+		rc = ERR_MEMORY;
 	for (size_t i = 0; i < COUNT(model_slots) && !rc; i++) {
 		const struct slot *s = &model_slots[i];
 
