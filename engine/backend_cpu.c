@@ -112,10 +112,10 @@ static void cpu_close(struct backend *b)
 static err_code check_config(const struct model_config *c, struct err *e)
 {
 	if (c->head_dim > KERN_MAX_HEAD_DIM)
-		return err_set(e, ERR_DEVICE, "head_dim %u: the cpu backend has at most %d", c->head_dim,
+		return err_set(e, ERR_INPUT, "head_dim %u: the cpu backend has at most %d", c->head_dim,
 		               KERN_MAX_HEAD_DIM);
 	if (c->head_dim % 2)
-		return err_set(e, ERR_DEVICE, "head_dim %u is odd", c->head_dim);
+		return err_set(e, ERR_INPUT, "head_dim %u is odd", c->head_dim);
 	return ERR_OK;
 }
 
@@ -250,7 +250,7 @@ static err_code place_rows(struct backend *b, size_t n_panels, struct err *e)
 			b->row_panel[s->row + r] = panel + panel_of(s->start_pos + r) - panel_of(s->start_pos);
 		panel += count_panels(s);
 	}
-	/* A chunk may end inside a panel: the columns that it does not fill are read (and masked), so must be finite. */
+	/* A chunk may end inside a panel: the columns that it leaves are read (and masked), so must be finite. */
 	memset(b->k, 0, 4 * b->c.n_kv_head * b->k_head_words);
 	memset(b->v, 0, 4 * b->c.n_kv_head * b->v_head_words);
 	return ERR_OK;

@@ -1,5 +1,5 @@
-/* The CPU backend's state, shared by its two files: backend_cpu.c opens it and lays out a pass, backend_cpu_ops.c computes.
- * Nobody else includes this. */
+/* The CPU backend's state, shared by its two files: backend_cpu.c opens it and lays out a pass, backend_cpu_ops.c
+ * computes. Nobody else includes this. */
 #ifndef FATHOM_ENGINE_BACKEND_CPU_H
 #define FATHOM_ENGINE_BACKEND_CPU_H
 

@@ -15,7 +15,8 @@ void pool_free(struct pool *p); /* NULL is fine; not while tasks run */
 
 uint32_t pool_n_threads(const struct pool *p);
 
-/* Calls fn(arg, task, thread) once for each task below n_tasks, lower tasks first, and waits for all. One caller at a time. */
+/* Calls fn(arg, task, thread) once for each task below n_tasks, lower tasks first, and waits for all. One caller at a
+ * time. */
 void pool_run(struct pool *p, void (*fn)(void *arg, uint32_t task, uint32_t thread), void *arg, uint32_t n_tasks);
 
 #endif

@@ -121,6 +121,8 @@ static err_code copy_delta(struct layer_cpu *l, const struct tensor *t, struct e
 	for (uint64_t i = 0; i < n; i++) {
 		double d = fmin(fmax(l->cos_delta[i], -2 * M_PI), 0);
 
+		if (!isfinite(l->cos_delta[i])) /* which the clamp would hide */
+			return err_set(e, ERR_INPUT, "pope_delta: element %llu is not finite", (unsigned long long)i);
 		l->cos_delta[i] = (float)cos(d);
 		l->sin_delta[i] = (float)sin(d);
 	}
@@ -213,8 +215,10 @@ err_code weights_cpu_load(struct weights_cpu *w, const struct model *m, enum ker
 	if ((rc = copy_vector(&w->norm, &m->norm, e)))
 		goto out;
 	for (uint32_t i = 0; i < c->n_layer; i++)
-		if ((rc = add_layer(&l, &w->layers[i], &m->layers[i], c, e)))
+		if ((rc = add_layer(&l, &w->layers[i], &m->layers[i], c, e))) {
+			err_wrap(e, "model '%s': layer %u", m->name, i);
 			goto out;
+		}
 	add_head(&l, w, m);
 	if ((rc = alloc_rows(&l, pool_n_threads(pool), e)))
 		goto out;

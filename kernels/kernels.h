@@ -1,5 +1,5 @@
-/* CPU kernels: the maths of the forward pass, one op a file. They know shapes, not models; nothing here allocates (but for
- * kern_matmul_new), logs or takes a lock, so any thread may call any of them.
+/* CPU kernels: the maths of the forward pass, one op a file. They know shapes, not models; nothing here allocates (but
+ * for kern_matmul_new), logs or takes a lock, so any thread may call any of them.
  *
  * Invariants that make scores independent of batch, chunk and threads:
  * - a row's result depends on that row's input and chain alone: never on its place in a tile, the tile's other rows,
@@ -7,8 +7,8 @@
  * - matrix products run on tiles of exactly KERN_TILE rows, each by one thread;
  * - softmax runs over blocks of KERN_BLOCK keys counted from the chain's start; sums have one fixed order.
  *
- * The vector kernels are compiled once per instruction set (cpu_base.c, cpu_avx2.c, cpu_avx512.c, cpu_avx512_bf16.c) and
- * chosen at run time by what oneDNN uses, so ONEDNN_MAX_CPU_ISA caps all of them. Element type `type` below is f32,
+ * The vector kernels are compiled once per instruction set (cpu_base.c, cpu_avx2.c, cpu_avx512.c, cpu_avx512_bf16.c)
+ * and chosen at run time by what oneDNN uses, so ONEDNN_MAX_CPU_ISA caps all of them. Element type `type` below is f32,
  * or bf16 held as uint16_t. */
 #ifndef FATHOM_KERNELS_KERNELS_H
 #define FATHOM_KERNELS_KERNELS_H

@@ -541,6 +541,30 @@ START_TEST(a_nan_fails_with_layer_and_position)
 }
 END_TEST
 
+START_TEST(a_delta_that_is_not_finite_and_a_head_too_large_are_refused_when_opened)
+{
+	struct fixture_model f = FIXTURE_MODEL_DEFAULT;
+	struct session_options o = {.device = "cpu", .dtype = "f32", .n_threads = 1};
+	struct session *s = NULL;
+	float delta[2 * 8] = {0};
+	struct model *m;
+
+	f.position = "pope";
+	m = open_model(&f);
+	delta[9] = NAN;
+	m->layers[1].pope_delta.data = delta;
+	ck_err(session_open(m, &o, &s, &e), ERR_INPUT, "layer 1: pope_delta: element 9 is not finite", &e);
+	delta[9] = -INFINITY;
+	ck_err(session_open(m, &o, &s, &e), ERR_INPUT, "layer 1: pope_delta: element 9 is not finite", &e);
+	model_free(m);
+	f = FIXTURE_MODEL_DEFAULT;
+	f.head_dim = 512;
+	m = open_model(&f);
+	ck_err(session_open(m, &o, &s, &e), ERR_INPUT, "head_dim 512", &e);
+	model_free(m);
+}
+END_TEST
+
 START_TEST(a_session_is_usable_after_a_fault)
 {
 	uint32_t n = 200, *tokens = some_tokens(n, 50, 4);
@@ -687,6 +711,7 @@ Suite *forward_suite(void)
 	tcase_add_test(batches, progress_counts_the_tokens_of_each_batch);
 	tcase_add_test(batches, a_stopped_session_says_so_and_goes_on_after_resume);
 	tcase_add_test(batches, a_nan_fails_with_layer_and_position);
+	tcase_add_test(batches, a_delta_that_is_not_finite_and_a_head_too_large_are_refused_when_opened);
 	tcase_add_test(batches, a_session_is_usable_after_a_fault);
 	tcase_add_test(batches, devices_and_dtypes_that_are_not_there_are_refused_by_name);
 	suite_add_tcase(s, batches);

@@ -1,6 +1,6 @@
-/* A token's score depends on its chain alone, to the bit: not on threads, chunk, what else is in the batch, where its row
- * stands, or whether its prefix is shared. Under each instruction set that oneDNN can be capped to, in f32 and bf16,
- * for random models, and for the 29M models whose numbers are known (parity). */
+/* A token's score depends on its chain alone, to the bit: not on threads, chunk, what else is in the batch, where its
+ * row stands, or whether its prefix is shared. Under each instruction set that oneDNN can be capped to, in f32 and
+ * bf16, for random models, and for the 29M models whose numbers are known (parity). */
 #include <check.h>
 #include <limits.h>
 #include <math.h>
