@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/utf8.h"
 #include "tests/fixture.h"
@@ -362,4 +364,61 @@ void fixture_model_write(const char *dir, const struct fixture_model *m)
 	write_weights(dir, &copy);
 	if (copy.tokenizer)
 		fixture_tokenizer_write(dir);
+}
+
+/* -- opening ------------------------------------------------------------------------------------- */
+
+struct model *fixture_model_open(const char *dir, const char *override)
+{
+	struct json *position = NULL;
+	struct model *m;
+	struct err e;
+
+	if (override)
+		ck_ok(json_parse(override, strlen(override), &position, &e), &e);
+	ck_ok(model_open(dir, position, &m, &e), &e);
+	json_free(position);
+	return m;
+}
+
+struct model *fixture_model_make(const struct fixture_model *m)
+{
+	static const char *base;
+	static int n_models;
+	char dir[PATH_MAX];
+
+	if (!base)
+		base = fixture_tmpdir();
+	snprintf(dir, sizeof dir, "%s/%d", base, n_models++);
+	ck_assert_int_eq(mkdir(dir, 0700), 0);
+	fixture_model_write(dir, m);
+	return fixture_model_open(dir, NULL);
+}
+
+void fixture_model_refused(const char *dir, err_code code, const char *words)
+{
+	struct model *m = NULL;
+	struct err e;
+
+	ck_err(model_open(dir, NULL, &m, &e), code, words, &e);
+	ck_assert_ptr_null(m);
+}
+
+const char *fixture_model_log(const char *dir)
+{
+	static char text[4000];
+	FILE *f = tmpfile();
+	int old = dup(2);
+	size_t n;
+
+	ck_assert_ptr_nonnull(f);
+	dup2(fileno(f), 2);
+	model_free(fixture_model_open(dir, NULL));
+	dup2(old, 2);
+	close(old);
+	rewind(f);
+	n = fread(text, 1, sizeof text - 1, f);
+	text[n] = '\0';
+	fclose(f);
+	return text;
 }

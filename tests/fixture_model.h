@@ -41,6 +41,18 @@ void fixture_read(const char *dir, const char *name, struct buf *out);
 /* Replaces every `from` in a file of the directory, bytewise; there must be one. */
 void fixture_edit(const char *dir, const char *name, const char *from, const char *to);
 
+/* Opens the checkpoint in dir, with a position override as JSON text or NULL. */
+struct model *fixture_model_open(const char *dir, const char *override);
+
+/* Writes a model into a new folder of its own, so that maps of earlier ones stay as they were, and opens it. */
+struct model *fixture_model_make(const struct fixture_model *m);
+
+/* Expects that the checkpoint in dir is refused with this code and these words. */
+void fixture_model_refused(const char *dir, err_code code, const char *words);
+
+/* What opening the checkpoint in dir logs. Static storage. */
+const char *fixture_model_log(const char *dir);
+
 /* A raw safetensors file: the header's length, the header, then `len` bytes of data (NULL: zeros). */
 void fixture_safetensors_write(const char *dir, const char *name, const char *header, const void *data, size_t len);
 

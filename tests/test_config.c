@@ -27,53 +27,12 @@ static void write_text(const char *name, const char *text)
 	fixture_write(dir, name, text, strlen(text));
 }
 
-static struct model *open_model(const char *override)
-{
-	struct json *position = NULL;
-	struct model *m;
-	struct err e;
-
-	if (override)
-		ck_ok(json_parse(override, strlen(override), &position, &e), &e);
-	ck_ok(model_open(dir, position, &m, &e), &e);
-	json_free(position);
-	return m;
-}
-
-static void check_refused(err_code code, const char *words)
-{
-	struct model *m = NULL;
-	struct err e;
-
-	ck_err(model_open(dir, NULL, &m, &e), code, words, &e);
-	ck_assert_ptr_null(m);
-}
-
 /* Starts from the default fixture with one text of config.json replaced. */
 static void check_config_refused(const char *from, const char *to, const char *words)
 {
 	fixture_model_write(dir, &FIXTURE_MODEL_DEFAULT);
 	fixture_edit(dir, "config.json", from, to);
-	check_refused(ERR_INPUT, words);
-}
-
-/* What a call logs, in static storage. */
-static const char *open_and_read_log(void)
-{
-	static char text[4000];
-	FILE *f = tmpfile();
-	int old = dup(2);
-	size_t n;
-
-	dup2(fileno(f), 2);
-	model_free(open_model(NULL));
-	dup2(old, 2);
-	close(old);
-	rewind(f);
-	n = fread(text, 1, sizeof text - 1, f);
-	text[n] = '\0';
-	fclose(f);
-	return text;
+	fixture_model_refused(dir, ERR_INPUT, words);
 }
 
 /* -- config.json against the files ------------------------------------------------------------- */
@@ -133,9 +92,9 @@ START_TEST(bad_values_in_config_json_are_refused_by_key_and_value)
 	for (size_t i = 0; i < COUNT(rows); i++)
 		check_config_refused(rows[i][0], rows[i][1], rows[i][2]);
 	write_text("config.json", "[]");
-	check_refused(ERR_INPUT, "config.json: array, want an object");
+	fixture_model_refused(dir, ERR_INPUT, "config.json: array, want an object");
 	write_text("config.json", "version https://git-lfs.github.com/spec/v1\n");
-	check_refused(ERR_INPUT, "config.json' is a Git LFS pointer");
+	fixture_model_refused(dir, ERR_INPUT, "config.json' is a Git LFS pointer");
 }
 END_TEST
 
@@ -161,7 +120,7 @@ START_TEST(a_shape_that_disagrees_is_refused_naming_both)
 		check_config_refused(rows[i][0], rows[i][1], rows[i][2]);
 	fixture_model_write(dir, &FIXTURE_MODEL_DEFAULT);
 	fixture_edit(dir, "model.safetensors", "\"shape\":[32],", "\"shape\":[4,8],"); /* the header grows: */
-	check_refused(ERR_INPUT, "model.safetensors");
+	fixture_model_refused(dir, ERR_INPUT, "model.safetensors");
 }
 END_TEST
 
@@ -171,33 +130,33 @@ START_TEST(a_tensor_too_few_or_too_many_is_refused)
 
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"num_hidden_layers\":2", "\"num_hidden_layers\":3");
-	check_refused(ERR_NOT_FOUND, "tensor 'model.layers.2.input_layernorm.weight' is absent");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "tensor 'model.layers.2.input_layernorm.weight' is absent");
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"attention_bias\":false", "\"attention_bias\":true");
-	check_refused(ERR_NOT_FOUND, "tensor 'model.layers.0.self_attn.q_proj.bias' is absent");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "tensor 'model.layers.0.self_attn.q_proj.bias' is absent");
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"position_embedding_type\":\"rope\"",
 	             "\"position_embedding_type\":\"pope\"");
-	check_refused(ERR_NOT_FOUND, "tensor 'model.layers.0.self_attn.pope_delta' is absent");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "tensor 'model.layers.0.self_attn.pope_delta' is absent");
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "model.safetensors", "model.norm.weight", "model.form.weight");
-	check_refused(ERR_NOT_FOUND, "tensor 'model.norm.weight' is absent");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "tensor 'model.norm.weight' is absent");
 
 	f.position = "pope";
 	f.mlp_gated = f.attention_bias = f.mlp_bias = true;
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"attention_bias\":true", "\"attention_bias\":false");
-	check_refused(ERR_INPUT, "k_proj.bias' is there, but attention_bias is false");
+	fixture_model_refused(dir, ERR_INPUT, "k_proj.bias' is there, but attention_bias is false");
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"mlp_gated\":true", "\"mlp_gated\":false");
-	check_refused(ERR_INPUT, "but mlp_gated");
+	fixture_model_refused(dir, ERR_INPUT, "but mlp_gated");
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"mlp_bias\":true", "\"mlp_bias\":false");
-	check_refused(ERR_INPUT, "is false");
+	fixture_model_refused(dir, ERR_INPUT, "is false");
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"position_embedding_type\":\"pope\"",
 	             "\"position_embedding_type\":\"rope\"");
-	check_refused(ERR_INPUT, "pope_delta' is there, but position_embedding_type is not pope");
+	fixture_model_refused(dir, ERR_INPUT, "pope_delta' is there, but position_embedding_type is not pope");
 }
 END_TEST
 
@@ -211,15 +170,15 @@ START_TEST(damaged_weights_are_refused_naming_model_and_tensor)
 	fixture_read(dir, "model.safetensors", &file);
 	snprintf(path, sizeof path, "%s/model.safetensors", dir);
 	ck_assert_int_eq(truncate(path, (off_t)file.len - 1000), 0);
-	check_refused(ERR_INPUT, "tensor 'model.layers.1.mlp.down_proj.weight' ends at byte");
-	check_refused(ERR_INPUT, "872 bytes of it are missing");
-	check_refused(ERR_INPUT, strrchr(dir, '/') + 1);
+	fixture_model_refused(dir, ERR_INPUT, "tensor 'model.layers.1.mlp.down_proj.weight' ends at byte");
+	fixture_model_refused(dir, ERR_INPUT, "872 bytes of it are missing");
+	fixture_model_refused(dir, ERR_INPUT, strrchr(dir, '/') + 1);
 	unlink(path);
-	check_refused(ERR_NOT_FOUND, "has neither model.safetensors nor");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "has neither model.safetensors nor");
 	buf_release(&file);
 	snprintf(path, sizeof path, "%s/config.json", dir);
 	unlink(path);
-	check_refused(ERR_NOT_FOUND, "config.json");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "config.json");
 
 	fixture_model_write(dir, &f);
 	snprintf(path, sizeof path, "%s/model.safetensors", dir);
@@ -227,10 +186,10 @@ START_TEST(damaged_weights_are_refused_naming_model_and_tensor)
 	f.n_shards = 2;
 	fixture_model_write(dir, &f);
 	write_text("model-00003-of-00002.safetensors", "stray"); /* nobody reads it */
-	model_free(open_model(NULL));
+	model_free(fixture_model_open(dir, NULL));
 	snprintf(path, sizeof path, "%s/model-00002-of-00002.safetensors", dir);
 	unlink(path);
-	check_refused(ERR_NOT_FOUND, "model-00002-of-00002.safetensors");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "model-00002-of-00002.safetensors");
 }
 END_TEST
 
@@ -245,7 +204,7 @@ START_TEST(foreign_tensors_and_keys_are_ignored_aloud)
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"mlp_bias\":true", "\"mlp_bias\":false");
 	fixture_edit(dir, "model.safetensors", "proj.bias", "proj.mask");
-	log = open_and_read_log();
+	log = fixture_model_log(dir);
 	ck_assert_ptr_nonnull(strstr(log, "4 tensors are not used, the first is 'model.layers.0.mlp.down_proj.mask'"));
 	ck_assert_ptr_nonnull(strstr(log, "'no_such_key' is not known and ignored"));
 	ck_assert_ptr_null(strstr(log, "initializer_range"));
@@ -275,7 +234,7 @@ START_TEST(a_bad_tensor_map_is_refused)
 		snprintf(extra, sizeof extra, "\"tensor_map\":%s", rows[i][0]);
 		f.extra_config = extra;
 		fixture_model_write(dir, &f);
-		check_refused(ERR_INPUT, rows[i][1]);
+		fixture_model_refused(dir, ERR_INPUT, rows[i][1]);
 	}
 }
 END_TEST

@@ -197,23 +197,6 @@ static double *forward(const struct model *m, const uint32_t *tokens, uint32_t n
 
 /* -- sessions -------------------------------------------------------------------------------------- */
 
-/* Each in a folder of its own: maps of earlier models stay as they were. */
-static struct model *open_model(const struct fixture_model *f)
-{
-	static const char *base;
-	static int n_models;
-	struct model *m = NULL;
-	char dir[PATH_MAX];
-
-	if (!base)
-		base = fixture_tmpdir();
-	snprintf(dir, sizeof dir, "%s/%d", base, n_models++);
-	ck_assert_int_eq(mkdir(dir, 0700), 0);
-	fixture_model_write(dir, f);
-	ck_ok(model_open(dir, NULL, &m, &e), &e);
-	return m;
-}
-
 static struct session *open_session(const struct model *m, const char *dtype)
 {
 	struct session_options o = {.device = "cpu", .dtype = dtype, .n_threads = 2};
@@ -276,7 +259,7 @@ static void check_sequence(const struct model *m, struct session *s, uint32_t n,
 
 static void check_model(const struct fixture_model *f, const uint32_t *lengths, size_t n_lengths)
 {
-	struct model *m = open_model(f);
+	struct model *m = fixture_model_make(f);
 	struct session *s = open_session(m, "f32");
 	struct device_info info;
 
@@ -352,7 +335,7 @@ static struct session *session;
 
 static void setup(void)
 {
-	tiny = open_model(&FIXTURE_MODEL_DEFAULT);
+	tiny = fixture_model_make(&FIXTURE_MODEL_DEFAULT);
 	session = open_session(tiny, "f32");
 }
 
@@ -491,7 +474,7 @@ END_TEST
 static struct model *poisoned_model(void **copy, bool embedding, uint64_t index, float value)
 {
 	struct fixture_model f = FIXTURE_MODEL_DEFAULT;
-	struct model *m = open_model(&f);
+	struct model *m = fixture_model_make(&f);
 	struct tensor *t = embedding ? &m->embed : &m->layers[1].down;
 	size_t bytes = t->shape[0] * t->shape[1] * sizeof(float);
 
@@ -550,7 +533,7 @@ START_TEST(a_delta_that_is_not_finite_and_a_head_too_large_are_refused_when_open
 	struct model *m;
 
 	f.position = "pope";
-	m = open_model(&f);
+	m = fixture_model_make(&f);
 	delta[9] = NAN;
 	m->layers[1].pope_delta.data = delta;
 	ck_err(session_open(m, &o, &s, &e), ERR_INPUT, "layer 1: pope_delta: element 9 is not finite", &e);
@@ -559,7 +542,7 @@ START_TEST(a_delta_that_is_not_finite_and_a_head_too_large_are_refused_when_open
 	model_free(m);
 	f = FIXTURE_MODEL_DEFAULT;
 	f.head_dim = 512;
-	m = open_model(&f);
+	m = fixture_model_make(&f);
 	ck_err(session_open(m, &o, &s, &e), ERR_INPUT, "head_dim 512", &e);
 	model_free(m);
 }
@@ -624,7 +607,7 @@ START_TEST(bf16_is_refused_where_the_processor_lacks_it)
 	struct session *s = NULL;
 
 	setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE", 1); /* before this process uses oneDNN */
-	tiny = open_model(&FIXTURE_MODEL_DEFAULT);
+	tiny = fixture_model_make(&FIXTURE_MODEL_DEFAULT);
 	ck_err(session_open(tiny, &(struct session_options){.dtype = "bf16"}, &s, &e), ERR_DEVICE, "AVX512_BF16", &e);
 	model_free(tiny);
 }
@@ -656,7 +639,7 @@ static size_t status_bytes(const char *key)
 static void check_memory(const struct fixture_model *f, const char *dtype, uint32_t n)
 {
 	struct session_options o = {.device = "cpu", .dtype = dtype, .n_threads = 2};
-	struct model *m = open_model(f);
+	struct model *m = fixture_model_make(f);
 	uint32_t *tokens = some_tokens(n, m->config.n_vocab, 3);
 	size_t before = status_bytes("VmRSS:"), estimate = session_memory(m, &o, n), used;
 	struct session *s = open_session(m, dtype);

@@ -41,47 +41,6 @@ static void write_text(const char *name, const char *text)
 	fixture_write(dir, name, text, strlen(text));
 }
 
-static struct model *open_model(const char *override)
-{
-	struct json *position = NULL;
-	struct model *m;
-	struct err e;
-
-	if (override)
-		ck_ok(json_parse(override, strlen(override), &position, &e), &e);
-	ck_ok(model_open(dir, position, &m, &e), &e);
-	json_free(position);
-	return m;
-}
-
-static void check_refused(err_code code, const char *words)
-{
-	struct model *m = NULL;
-	struct err e;
-
-	ck_err(model_open(dir, NULL, &m, &e), code, words, &e);
-	ck_assert_ptr_null(m);
-}
-
-/* What a call logs, in static storage. */
-static const char *open_and_read_log(void)
-{
-	static char text[4000];
-	FILE *f = tmpfile();
-	int old = dup(2);
-	size_t n;
-
-	dup2(fileno(f), 2);
-	model_free(open_model(NULL));
-	dup2(old, 2);
-	close(old);
-	rewind(f);
-	n = fread(text, 1, sizeof text - 1, f);
-	text[n] = '\0';
-	fclose(f);
-	return text;
-}
-
 /* -- good checkpoints -------------------------------------------------------------------------- */
 
 static void check_tensor(const struct fixture_model *m, const struct tensor *t, const char *name, uint64_t rows,
@@ -170,7 +129,7 @@ START_TEST(every_kind_of_checkpoint_opens)
 		f.seed = (uint64_t)i;
 		make_subdir(i);
 		fixture_model_write(dir, &f);
-		m = open_model(NULL);
+		m = fixture_model_open(dir, NULL);
 		ck_assert_uint_eq(m->n_params, count_params(&f));
 		ck_assert_int_eq(m->config.act, i & 64 ? ACT_SILU : ACT_GELU_TANH);
 		ck_assert_uint_eq(m->config.n_kv_head, f.n_kv_head);
@@ -194,7 +153,7 @@ START_TEST(what_is_left_out_of_config_json_is_resolved)
 
 	f.n_kv_head = f.n_head;
 	fixture_model_write(dir, &f);
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	ck_assert(m->config.attention_scale == (float)(1 / sqrt(8)));
 	ck_assert(m->config.rms_eps == 1e-5f && m->config.bos == -1 && m->config.eos == 0);
 	ck_assert_str_eq(m->config.family, "PopeForCausalLM");
@@ -204,7 +163,7 @@ START_TEST(what_is_left_out_of_config_json_is_resolved)
 	fixture_edit(dir, "config.json", "\"mlp_gated\":false,", "");
 	fixture_edit(dir, "config.json", "\"bos_token_id\":null", "\"bos_token_id\":96");
 	fixture_edit(dir, "config.json", "\"model_type\":\"pope\",", "");
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	ck_assert_uint_eq(m->config.n_kv_head, 4);
 	ck_assert_uint_eq(m->config.head_dim, 8);
 	ck_assert(m->config.attention_scale == .5f);
@@ -231,7 +190,7 @@ START_TEST(activations_are_mapped_by_name)
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		f.hidden_act = rows[i].name;
 		fixture_model_write(dir, &f);
-		m = open_model(NULL);
+		m = fixture_model_open(dir, NULL);
 		ck_assert_int_eq(m->config.act, rows[i].act);
 		model_free(m);
 	}
@@ -272,12 +231,13 @@ START_TEST(a_tied_model_ignores_a_stored_head_and_says_so)
 	f.tied = false;
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"tie_word_embeddings\":false", "\"tie_word_embeddings\":true");
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	ck_assert_ptr_eq(m->head.data, m->embed.data);
 	f.tied = true;
 	ck_assert_uint_eq(m->n_params, count_params(&f));
 	model_free(m);
-	ck_assert_ptr_nonnull(strstr(open_and_read_log(), "'lm_head.weight' is not used: tie_word_embeddings is true"));
+	ck_assert_ptr_nonnull(
+	    strstr(fixture_model_log(dir), "'lm_head.weight' is not used: tie_word_embeddings is true"));
 }
 END_TEST
 
@@ -285,7 +245,8 @@ START_TEST(an_untied_model_without_head_is_refused)
 {
 	fixture_model_write(dir, &FIXTURE_MODEL_DEFAULT);
 	fixture_edit(dir, "config.json", "\"tie_word_embeddings\":true", "\"tie_word_embeddings\":false");
-	check_refused(ERR_NOT_FOUND, "tensor 'lm_head.weight' is absent, but tie_word_embeddings is false");
+	fixture_model_refused(dir, ERR_NOT_FOUND,
+	                      "tensor 'lm_head.weight' is absent, but tie_word_embeddings is false");
 }
 END_TEST
 
@@ -313,13 +274,13 @@ START_TEST(tensor_map_renames_a_foreign_checkpoint)
 		fixture_edit(dir, "model.safetensors", from, to);
 	}
 	fixture_edit(dir, "model.safetensors", "model.embed_tokens.weight", "model.wte01_tokens.weight");
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	check_tensor(&f, &m->embed, "model.embed_tokens.weight", f.n_vocab, f.dim);
 	for (int i = 0; i < 2; i++)
 		check_layer(&f, &m->layers[i], i);
 	model_free(m);
 	fixture_edit(dir, "model.safetensors", "xxxxxxxxxxxxx1.self_attn.q", "xxxxxxxxxxxxx1.self_attn.Q");
-	check_refused(ERR_NOT_FOUND, "tensor 'xxxxxxxxxxxxx1.self_attn.q_proj.weight' is absent");
+	fixture_model_refused(dir, ERR_NOT_FOUND, "tensor 'xxxxxxxxxxxxx1.self_attn.q_proj.weight' is absent");
 }
 END_TEST
 
@@ -333,7 +294,7 @@ START_TEST(an_override_reaches_position_and_context)
 	struct err e;
 
 	fixture_model_write(dir, &FIXTURE_MODEL_DEFAULT);
-	m = open_model("{\"type\": \"yarn\", \"factor\": 4}");
+	m = fixture_model_open(dir, "{\"type\": \"yarn\", \"factor\": 4}");
 	ck_assert_int_eq(m->config.position.scaling, SCALING_YARN);
 	ck_assert_uint_eq(m->config.position.original_ctx, 64);
 	ck_assert_uint_eq(m->config.n_ctx, 256);
@@ -352,17 +313,17 @@ START_TEST(a_broken_tokenizer_is_an_error_and_an_absent_one_is_not)
 
 	f.tokenizer = true;
 	fixture_model_write(dir, &f);
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	ck_assert_ptr_nonnull(m->tokenizer);
 	ck_assert_uint_eq(tokenizer_n_vocab(m->tokenizer), 257);
 	ck_assert_uint_eq(m->config.n_vocab, 257);
 	ck_assert_int_eq(m->config.eos, 256);
 	model_free(m);
 	write_text("tokenizer.json", "{\"model\": 3}");
-	check_refused(ERR_INPUT, "tokenizer");
+	fixture_model_refused(dir, ERR_INPUT, "tokenizer");
 	f.n_vocab = 300;
 	fixture_model_write(dir, &f); /* rows beyond the tokenizer's ids: padded, no matter */
-	ck_assert_str_eq(open_and_read_log(), "");
+	ck_assert_str_eq(fixture_model_log(dir), "");
 }
 END_TEST
 
@@ -389,7 +350,7 @@ START_TEST(the_fingerprint_is_that_of_the_files_and_the_override)
 	buf_release(&config);
 	buf_release(&weights);
 
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	ck_assert_str_eq(m->fingerprint, "");
 	ck_ok(model_fingerprint(m, &e), &e);
 	ck_assert_str_eq(m->fingerprint, want);
@@ -397,12 +358,12 @@ START_TEST(the_fingerprint_is_that_of_the_files_and_the_override)
 	strcpy(base, m->fingerprint);
 	model_free(m);
 
-	m = open_model("{\"type\": \"none\"}"); /* changes nothing */
+	m = fixture_model_open(dir, "{\"type\": \"none\"}"); /* changes nothing */
 	ck_ok(model_fingerprint(m, &e), &e);
 	ck_assert_str_eq(m->fingerprint, base);
 	model_free(m);
 
-	m = open_model("{\"type\": \"linear\", \"factor\": 2}");
+	m = fixture_model_open(dir, "{\"type\": \"linear\", \"factor\": 2}");
 	ck_ok(model_fingerprint(m, &e), &e);
 	n = snprintf(lines, sizeof lines,
 	             "%s\nposition {\"type\":\"linear\",\"theta\":10000,\"factor\":2,"
@@ -417,7 +378,7 @@ END_TEST
 
 static void fingerprint(const char *override, char out[FINGERPRINT_LEN])
 {
-	struct model *m = open_model(override);
+	struct model *m = fixture_model_open(dir, override);
 	struct err e;
 
 	ck_ok(model_fingerprint(m, &e), &e);
@@ -463,7 +424,7 @@ START_TEST(a_model_that_changed_on_disk_has_no_fingerprint)
 	struct err e;
 
 	fixture_model_write(dir, &FIXTURE_MODEL_DEFAULT);
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	fixture_edit(dir, "config.json", "}\n", "} \n");
 	ck_err(model_fingerprint(m, &e), ERR_CHANGED, "config.json' changed since it was opened", &e);
 	ck_assert_str_eq(m->fingerprint, "");
@@ -486,7 +447,7 @@ START_TEST(a_description_is_json_with_resolved_values)
 	f.tokenizer = true;
 	f.n_vocab = 257;
 	fixture_model_write(dir, &f);
-	m = open_model(NULL);
+	m = fixture_model_open(dir, NULL);
 	model_describe(m, &w, NULL);
 	ck_ok(buf_check(&out, "description", &e), &e);
 	ck_ok(json_parse(out.data, out.len, &j, &e), &e);
