@@ -23,12 +23,12 @@
 #define KERN_MAX_HEAD_DIM 256
 #define KERN_ALIGN        64 /* bytes; what buffers should be aligned to */
 
-enum kern_type { KERN_F32, KERN_BF16 };
+enum kern_type { KERN_F32, KERN_BF16, KERN_F16 };
 enum kern_act { KERN_GELU_TANH, KERN_GELU, KERN_SILU, KERN_RELU };
 
 static inline size_t kern_type_size(enum kern_type t)
 {
-	return t == KERN_BF16 ? 2 : 4;
+	return t == KERN_F32 ? 4 : 2;
 }
 
 /* -- products (matmul_cpu.c) -------------------------------------------------------------------- */
