@@ -2,6 +2,8 @@
 #
 # Objects are kept per mode (MODE=release, asan, tsan) under build/<mode>/, so switching modes needs no
 # `make clean`. A folder is a layer and one static archive; calls go down: server > eval > engine > kernels.
+# With CUDA=1 (by itself where nvcc is, but not under sanitizers) the CUDA kernels and their backend are built in; their
+# objects are those of every mode, in build/cuda/.
 
 MODE    ?= release
 CC      ?= cc
@@ -10,6 +12,21 @@ WERROR  ?= $(if $(CI),-Werror)
 VERSION := 0.1.0
 B       := build/$(MODE)
 FATHOM  := $(if $(filter release,$(MODE)),build/fathom,$(B)/fathom)
+
+NVCC      ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc))
+NVCC      := $(NVCC)
+CUDA_HOME := $(or $(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
+ifndef CUDA # before release 12 nvcc knew no sm_90a: such a one counts as none
+CUDA := $(if $(filter release,$(MODE)),$(if $(NVCC),$(shell $(NVCC) --version | grep -cE 'release (1[2-9]|[2-9].)\.'),0),0)
+endif
+ifeq ($(CUDA),1)
+CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
+CUDA_LIBS   := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt -lstdc++
+NVCCFLAGS   ?=
+NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -I. -Xcompiler -Wall,-Wextra -MMD -MP $(NVCCFLAGS)
+NVCC_ARCH   := -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]'
+NVCC_SM90   := -gencode arch=compute_90a,code=sm_90a
+endif
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wundef $(WERROR)
 FLAGS_release := -O2 -g
@@ -23,28 +40,32 @@ PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 # No contraction: a*b + c is rounded twice whatever the compiler, so that builds of one version give the same bits. The kernels
 # ask for fused products by name.
 ALL_CFLAGS := -std=c11 -ffp-contract=off -D_GNU_SOURCE -DFATHOM_VERSION='"$(VERSION)"' -I. -I$(B) $(WARN) $(FLAGS_$(MODE)) -pthread -MMD -MP \
-           $(PKG_CFLAGS) $(CFLAGS)
-LDLIBS   := $(PKG_LIBS) -ldnnl -lgomp -lm -pthread
+           $(PKG_CFLAGS) $(CUDA_CFLAGS) $(CFLAGS)
+LDLIBS   := $(PKG_LIBS) -ldnnl -lgomp $(CUDA_LIBS) -lm -pthread
 
 LAYERS := kernels engine eval server
-srcs    = $(filter-out server/main.c,$(wildcard $(1)/*.c))
-objs    = $(patsubst %.c,$(B)/%.o,$(call srcs,$(1)))
+cpu     = $(if $(filter 1,$(CUDA)),$(1),$(foreach f,$(1),$(if $(findstring cuda,$(f))$(findstring gpu,$(f)),,$(f))))
+srcs    = $(filter-out server/main.c,$(call cpu,$(wildcard $(1)/*.c)))
+kernels = $(if $(filter 1,$(CUDA)),$(wildcard $(1)/*.cu))
+objs    = $(patsubst %.c,$(B)/%.o,$(call srcs,$(1))) $(patsubst %.cu,build/cuda/%.o,$(call kernels,$(1)))
 LIBS   := $(foreach l,server eval engine kernels,$(B)/lib$(l).a)
 
 EMBEDDED := $(wildcard migrations/*.sql) $(wildcard web/*.html web/*.css web/*.js web/*.svg)
 CHARTJS  ?= /usr/share/javascript/chart.js/chart.min.js
-TESTS    := $(wildcard tests/test_*.c)
+TESTS    := $(call cpu,$(wildcard tests/test_*.c))
+FIXTURES := $(call cpu,$(wildcard tests/fixture*.c))
 SOURCES  := $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*.h) tests/*.c tests/*.h)
 
 # V=1 shows whole commands. Without a -j of its own, make uses every processor.
 say  = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
+DEPS_CUDA = $(if $(filter 1,$(CUDA)),cuda)
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
 
-.PHONY: build demo test check bench lint sanitize format clean help deps
+.PHONY: build demo test check test-gpu bench lint sanitize format clean help deps
 .DEFAULT_GOAL := build
 
-build: ## build build/fathom (installs missing packages first)
-	@sh tests/deps.sh build
+build: ## build build/fathom (installs missing packages first); CUDA=0|1 builds without, with CUDA: by itself where nvcc is
+	@sh tests/deps.sh build $(DEPS_CUDA)
 	@$(MAKE) --no-print-directory $(JOBS) $(FATHOM)
 
 # -- objects, archives, the program -------------------------------------------------------------------
@@ -60,10 +81,25 @@ $(B)/embedded.c: tests/embed.py $(EMBEDDED) $(CHARTJS)
 	@mkdir -p $(@D)
 	$(call say,EMBED)$(PYTHON) tests/embed.py $@ $(EMBEDDED) web/chart.js=$(CHARTJS)
 
+build/cuda/%_sm90.o: %_sm90.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) $(NVCC_FLAGS) $(NVCC_SM90) -c $< -o $@
+
+build/cuda/%.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) $(NVCC_FLAGS) $(NVCC_ARCH) -c $< -o $@
+
+# What was built with another CUDA= is built again: the one object that knows (which backends there are) and the lists.
+$(B)/with_cuda: force
+	@mkdir -p $(@D)
+	@echo $(CUDA) | cmp -s - $@ || echo $(CUDA) > $@
+$(B)/engine/device.o: ALL_CFLAGS += $(if $(filter 1,$(CUDA)),-DFATHOM_CUDA)
+$(B)/engine/device.o $(B)/tests/suites.h $(LIBS): $(B)/with_cuda
+
 define archive
 $(B)/lib$(1).a: $(call objs,$(1))
 	@rm -f $$@
-	$$(call say,AR)ar rcs $$@ $$^
+	$$(call say,AR)ar rcs $$@ $$(filter %.o,$$^)
 endef
 $(foreach l,$(LAYERS),$(eval $(call archive,$(l))))
 
@@ -74,11 +110,11 @@ $(FATHOM): $(B)/server/main.o $(B)/embedded.o $(LIBS)
 
 $(B)/tests/suites.h: $(TESTS)
 	@mkdir -p $(@D)
-	@for t in $(patsubst tests/test_%.c,%,$^); do echo "SUITE($$t)"; done > $@
+	@for t in $(patsubst tests/test_%.c,%,$(TESTS)); do echo "SUITE($$t)"; done > $@
 
 $(B)/tests/main.o: $(B)/tests/suites.h
 
-$(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(patsubst %.c,$(B)/%.o,$(wildcard tests/fixture*.c)) $(B)/embedded.o $(LIBS)
+$(B)/tests/check_all: $(patsubst %.c,$(B)/%.o,$(TESTS)) $(B)/tests/main.o $(patsubst %.c,$(B)/%.o,$(FIXTURES)) $(B)/embedded.o $(LIBS)
 	$(call say,LD)$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(shell pkg-config --libs $(PKG_TEST)) $(LDLIBS)
 
 # Real models and data, where a folder of them lies beside the checkout; the tests that use them skip without.
@@ -88,13 +124,23 @@ build/data:
 	tar -xJf $(SHARED)/data.tar.xz -C build && touch $@
 
 check: ## the Check suites only; SUITE=name runs one
-	@sh tests/deps.sh build test
+	@sh tests/deps.sh build test $(DEPS_CUDA)
 	@$(MAKE) --no-print-directory $(JOBS) $(if $(wildcard $(SHARED)/data.tar.xz),build/data) $(B)/tests/check_all $(FATHOM)
-	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
+	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) CK_EXCLUDE_TAGS=gpu FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
 
 test: check ## everything that needs no GPU: Check suites, end to end over HTTP, the page in Chromium
 	FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e
 	FATHOM=$(abspath $(FATHOM)) /usr/bin/python3 -m unittest discover -v -s tests/browser
+
+test-gpu: ## the Check suites that need a CUDA device, alone; without one they say so, and FATHOM_REQUIRE_GPU=1 makes that a failure
+ifeq ($(CUDA),1)
+	@sh tests/deps.sh build test $(DEPS_CUDA)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/check_all $(FATHOM)
+	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) CK_INCLUDE_TAGS=gpu FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
+else
+	@echo "SKIP: the suites of tag gpu: built without CUDA"
+	@test "$(FATHOM_REQUIRE_GPU)" != 1
+endif
 
 # -- speed: scoring beside PyTorch, which only the benchmark needs and which lives in a virtual environment of its own; memory;
 # the tokenizer; HTTP while a worker computes (its clients are wrk, curl and jq)
@@ -134,14 +180,14 @@ lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck
 	clang-format --dry-run --Werror $(SOURCES)
 	cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr --suppressions-list=.cppcheck -I. -D_GNU_SOURCE \
 	    -DFATHOM_VERSION='""' $(LAYERS)
-	printf '%s\n' $(filter %.c,$(SOURCES)) | xargs -P 2 -n 4 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- \
-	    -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION=\"\" -I. -I$(B) $(PKG_CFLAGS)' clang-tidy
+	printf '%s\n' $(call cpu,$(filter %.c,$(SOURCES))) | xargs -P 2 -n 4 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$@" -- \
+	    -std=c11 -D_GNU_SOURCE -DFATHOM_VERSION=\"\" -I. -I$(B) $(PKG_CFLAGS) $(CUDA_CFLAGS)' clang-tidy
 
 format: ## clang-format in place
 	clang-format -i $(SOURCES)
 
 sanitize: ## the Check suites under address+undefined, then thread sanitizers
-	@sh tests/deps.sh build test
+	@sh tests/deps.sh build test $(DEPS_CUDA)
 	$(MAKE) MODE=asan check
 	$(MAKE) MODE=tsan check
 
@@ -150,12 +196,15 @@ demo: build ## three small models read six novels: jobs over REST, a table, and 
 	@$(PYTHON) eval/demo/demo.py build/fathom
 
 deps: ## install what build and test need (Debian, Ubuntu); elsewhere name what is missing
-	@sh tests/deps.sh build test
+	@sh tests/deps.sh build test $(DEPS_CUDA)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+.PHONY: force
+force:
+
 clean: ## remove build/
 	rm -rf build
 
--include $(shell find build/$(MODE) -name '*.d' 2>/dev/null)
+-include $(shell find build/$(MODE) build/cuda -name '*.d' 2>/dev/null)

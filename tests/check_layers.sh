@@ -20,7 +20,7 @@ includes() {
 $found"
 }
 includes kernels 'kernels/[^"]*'
-includes engine 'engine/[^"]*|kernels/kernels\.h'
+includes engine 'engine/[^"]*|kernels/kernels(_cuda)?\.h'
 includes eval "eval/[^\"]*|engine/engine\\.h|$base"
 includes server "server/[^\"]*|eval/(eval|wire)\\.h|engine/tokenizer\\.h|$base"
 
@@ -51,7 +51,8 @@ only curl server/client.c
 only openssl engine/sha256.c
 only pcre2 engine/pattern.c engine/unicode.c
 only utf8proc engine/nfc.c
-only 'cuda|cublas' kernels/*.cu engine/backend_cuda.c
+set -- kernels/*.cu kernels/*.cuh engine/*cuda*.[ch]
+only 'cuda|cublas|mma\.h|kernels/kernels_cuda|engine/[a-z_]*cuda' "$@"
 
 sql=$(grep -nE '"(SELECT|INSERT|UPDATE|DELETE|PRAGMA|BEGIN|COMMIT) ' server/*.c eval/*.c engine/*.c |
 	grep -v '^server/store_') && fail "SQL outside server/store_*.c:

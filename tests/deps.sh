@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs the Debian or Ubuntu packages that a group of targets needs: deps.sh build|test|lint|demo|bench ...
+# Installs the Debian or Ubuntu packages that a group of targets needs: deps.sh build|cuda|test|lint|demo|bench ...
 # Does nothing, and needs no network, when they are there. Elsewhere it says what is missing.
 set -eu
 
 build="gcc make pkg-config python3 libc6-dev libmicrohttpd-dev libcjson-dev libsqlite3-dev libpcre2-dev libutf8proc-dev
        libcurl4-openssl-dev libssl-dev libdnnl-dev libjs-chart.js"
+cuda="g++" # nvcc's companion; the CUDA toolkit itself is used where it is, never installed
 test="check xz-utils"
 browser="chromium chromium-driver python3-selenium fonts-dejavu-core" # optional: the browser tests skip without
 lint="clang-format clang-tidy cppcheck"
@@ -16,6 +17,7 @@ optional=""
 for group in "$@"; do
 	case $group in
 	build) wanted="$wanted $build" ;;
+	cuda) wanted="$wanted $cuda" ;;
 	test) wanted="$wanted $build $test" optional="$optional $browser" ;;
 	lint) wanted="$wanted $build $test $lint" ;;
 	demo) wanted="$wanted $build $demo" ;;
