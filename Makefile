@@ -148,7 +148,7 @@ endif
 BENCH_VENV ?= build/bench-venv
 $(BENCH_VENV)/bin/python:
 	$(PYTHON) -m venv $(BENCH_VENV)
-	$(BENCH_VENV)/bin/pip install --quiet torch numpy safetensors
+	$(BENCH_VENV)/bin/pip install --quiet torch numpy safetensors transformers
 
 build/bench_%: $(B)/tests/bench_%.o $(LIBS)
 	$(call say,LD)$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
@@ -170,7 +170,19 @@ bench-http: $(FATHOM)
 bench: build ## speed, as ratios to a peer in the same run, memory, the tokenizer, HTTP under load; bench-score is one of them
 	@$(MAKE) --no-print-directory bench-score bench-memory bench-tokenizer bench-http
 
-.PHONY: bench-score bench-memory bench-tokenizer bench-http
+# On the device's own python where that has PyTorch, else in the virtual environment.
+bench-gpu: ## speed on a CUDA device: attention and scoring, ours and PyTorch's in one run; BENCH_GPU='--only attention' runs a part
+ifeq ($(CUDA),1)
+	@sh tests/deps.sh build cuda
+	@$(MAKE) --no-print-directory $(JOBS) build/bench_gpu
+	@if $(PYTHON) -c 'import torch, safetensors, transformers' 2>/dev/null; then python=$(PYTHON); else \
+	    $(MAKE) --no-print-directory $(BENCH_VENV)/bin/python && python=$(BENCH_VENV)/bin/python; fi && \
+	    set -x && $$python tests/bench_gpu.py --bench build/bench_gpu --out build/bench-gpu $(BENCH_GPU)
+else
+	@echo "SKIP: bench-gpu: built without CUDA"
+endif
+
+.PHONY: bench-score bench-memory bench-tokenizer bench-http bench-gpu
 .PRECIOUS: $(B)/tests/bench_%.o
 
 lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck
