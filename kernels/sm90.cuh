@@ -1,10 +1,10 @@
-/* Hopper's instructions (sm_90a) as functions: mbarriers, the tensor copy engine (TMA), warpgroup products (wgmma), named
- * barriers, register hand-over. Nothing here knows of a kernel. Shared memory is addressed as 32 bits (smem_u32).
+/* Hopper's instructions (sm_90a) as functions: mbarriers, the tensor copy engine (TMA), warpgroup products (wgmma),
+ * named barriers, register hand-over. Nothing here knows of a kernel. Shared memory has 32-bit addresses (smem_u32).
  *
- * Tiles in shared memory are stored as the copy engine leaves them with a box of 64 half-type columns and the 128-byte
- * swizzle: a row takes 128 bytes, 8 rows a 1024-byte atom, and the 16-byte unit u of row r lies at unit u ^ (r % 8). A
- * tile must start at a multiple of 1024 bytes; a matrix wider than 64 columns is several such tiles. The same bytes serve
- * as an operand whose contiguous dimension is k (K-major) or not (MN-major, wgmma_desc_mn).
+ * Tiles in shared memory are stored as the copy engine leaves them with a box of 64 half-type columns and the
+ * 128-byte swizzle: a row takes 128 bytes, 8 rows a 1024-byte atom, and the 16-byte unit u of row r lies at unit
+ * u ^ (r % 8). A tile starts at a multiple of 1024 bytes; a matrix wider than 64 columns is several such tiles. The
+ * same bytes serve as an operand whose contiguous dimension is k (K-major) or not (MN-major, wgmma_desc_mn).
  *
  * With SM90_WATCHDOG defined, a wait that lasts for 2e8 cycles names its barrier and traps. */
 #ifndef FATHOM_KERNELS_SM90_CUH
@@ -135,7 +135,15 @@ SM90_DEV float ex2(float x)
 {
 	float y;
 
-	asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+SM90_DEV float rcp(float x)
+{
+	float y;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 }
 
@@ -176,7 +184,8 @@ SM90_DEV uint64_t l2_evict_last(void)
 
 SM90_DEV void tma_load_2d(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y)
 {
-	asm volatile(SM90_TMA "2d" SM90_TMA_TO " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(bar), "r"(x), "r"(y)
+	asm volatile(SM90_TMA "2d" SM90_TMA_TO " [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(bar), "r"(x),
+	             "r"(y)
 	             : "memory");
 }
 
@@ -204,8 +213,8 @@ SM90_DEV void tma_load_2d_hint(uint32_t to, const CUtensorMap *map, uint32_t bar
 
 SM90_DEV void tma_load_3d_hint(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, int z, uint64_t policy)
 {
-	asm volatile(SM90_TMA "3d" SM90_TMA_TO ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to), "l"(map),
-	             "r"(bar), "r"(x), "r"(y), "r"(z), "l"(policy)
+	asm volatile(SM90_TMA "3d" SM90_TMA_TO ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+	             "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "l"(policy)
 	             : "memory");
 }
 
@@ -243,11 +252,11 @@ template <int N> SM90_DEV void wgmma_pin(uint32_t (&a)[N])
 		asm volatile("" : "+r"(a[i])::"memory");
 }
 
-/* Descriptors of 128-byte-swizzled operands. Fields in 16-byte units: start 0..13, leading offset 16..29, stride offset
- * 32..45, swizzle 62..63 (1: 128 bytes).
+/* Descriptors of 128-byte-swizzled operands. Fields in 16-byte units: start 0..13, leading offset 16..29, stride
+ * offset 32..45, swizzle 62..63 (1: 128 bytes).
  *
- * K-major: rows of the tile are rows of A (or columns of B), its 64 columns are k. Groups of 8 rows are 1024 bytes apart.
- * Step k by 16: add 2 (32 bytes). Start may be at any multiple of 8 rows. */
+ * K-major: rows of the tile are rows of A (or columns of B), its 64 columns are k. Groups of 8 rows are 1024 bytes
+ * apart. Step k by 16: add 2 (32 bytes). Start may be at any multiple of 8 rows. */
 SM90_DEV uint64_t wgmma_desc_k(uint32_t tile)
 {
 	return (uint64_t)(tile >> 4 & 0x3fff) | 1ull << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
@@ -257,13 +266,20 @@ SM90_DEV uint64_t wgmma_desc_k(uint32_t tile)
  * tiles `tile_bytes` on. Step k by 16: add 128 (16 rows of 128 bytes). */
 SM90_DEV uint64_t wgmma_desc_mn(uint32_t tile, uint32_t tile_bytes)
 {
-	return (uint64_t)(tile >> 4 & 0x3fff) | (uint64_t)(tile_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | 1ull << 62;
+	return (uint64_t)(tile >> 4 & 0x3fff) | (uint64_t)(tile_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+	       1ull << 62;
 }
 
-/* d[64, N] (+)= a[64, 16] b[16, N], f32 accumulators. Thread t of the warpgroup (warp w, lane l) holds, for each 8 columns
- * i: d[4 i + 0..1] = row 16 w + l / 4, columns 8 i + 2 (l % 4) + 0..1; d[4 i + 2..3] = the same 8 rows below. As operand A,
- * a[0], a[1], a[2], a[3] hold pairs at (row, k): (l / 4, 2 (l % 4)), (+ 8, same), (same, + 8), (+ 8, + 8): so accumulators
- * 8 c..8 c + 7, packed in order, are A for k in [16 c, 16 c + 16).
+/* The descriptor n units on. Its upper half stays a constant: cheap in registers. */
+SM90_DEV uint64_t wgmma_desc_step(uint64_t desc, uint32_t n)
+{
+	return (desc & 0xffffffff00000000ull) | (uint32_t)((uint32_t)desc + n);
+}
+
+/* d[64, N] (+)= a[64, 16] b[16, N], f32 accumulators. Thread t of the warpgroup (warp w, lane l) holds, for each 8
+ * columns i: d[4 i + 0..1] = row 16 w + l / 4, columns 8 i + 2 (l % 4) + 0..1; d[4 i + 2..3] = the same 8 rows below.
+ * As operand A, a[0], a[1], a[2], a[3] hold pairs at (row, k): (l / 4, 2 (l % 4)), (+ 8, same), (same, + 8), (+ 8,
+ * + 8): so accumulators 8 c..8 c + 7, packed in order, are A for k in [16 c, 16 c + 16).
  *   wgmma_ss<N, T>(d, a, b, add)         A and B from shared memory, both K-major; T: __half or __nv_bfloat16
  *   wgmma_rs<N, T, TB>(d, a, b, add)     A from registers; TB = 1: B is MN-major
  * add = 0: d is overwritten. */
@@ -306,6 +322,9 @@ SM90_DEV uint64_t wgmma_desc_mn(uint32_t tile, uint32_t tile_bytes)
 	             : SM90_R##A                                                                                      \
 	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB))
 
+#define SM90_HAS_N(N) \
+	((N) == 64 || (N) == 80 || (N) == 96 || (N) == 112 || (N) == 128 || (N) == 192 || (N) == 256)
+
 template <class T> struct wgmma_type;
 template <> struct wgmma_type<__half> {
 	static const bool bf16 = false;
@@ -323,7 +342,7 @@ template <int N, class T> SM90_DEV void wgmma_ss(float (&d)[N / 2], uint64_t a, 
 		else                                                                                                   \
 			SM90_SS(N_, A, "f16", __VA_ARGS__);                                                            \
 	}
-	static_assert(N == 64 || N == 80 || N == 96 || N == 112 || N == 128 || N == 192 || N == 256, "a width that is not listed here");
+	static_assert(SM90_HAS_N(N), "a width that is not listed here");
 	SM90_CASE(64, 32, 32, 33, 34)
 	SM90_CASE(80, 40, 40, 41, 42)
 	SM90_CASE(96, 48, 48, 49, 50)
@@ -343,7 +362,7 @@ template <int N, class T, int TB> SM90_DEV void wgmma_rs(float (&d)[N / 2], cons
 		else                                                                                                   \
 			SM90_RS(N_, A, "f16", __VA_ARGS__);                                                            \
 	}
-	static_assert(N == 64 || N == 80 || N == 96 || N == 112 || N == 128 || N == 192 || N == 256, "a width that is not listed here");
+	static_assert(SM90_HAS_N(N), "a width that is not listed here");
 	SM90_CASE(64, 32, 32, 33, 34, 35, 36, 37, 38)
 	SM90_CASE(80, 40, 40, 41, 42, 43, 44, 45, 46)
 	SM90_CASE(96, 48, 48, 49, 50, 51, 52, 53, 54)
@@ -356,8 +375,9 @@ template <int N, class T, int TB> SM90_DEV void wgmma_rs(float (&d)[N / 2], cons
 
 /* -- host: tensor maps --------------------------------------------------------------------------------- */
 
-/* Map of a tensor of 2-byte elements [dims[n - 1], .., dims[0]] (dims[0] contiguous; stride[i], in bytes, multiples of 16,
- * is dimension i + 1's) in boxes of `box`, box[0] = 64, 128-byte swizzle. base: a multiple of 16. Returns a cudaError_t. */
+/* Map of a tensor of 2-byte elements [dims[n - 1], .., dims[0]] (dims[0] contiguous; stride[i], in bytes, multiples of
+ * 16, is dimension i + 1's) in boxes of `box`, box[0] = 64, 128-byte swizzle. base: a multiple of 16. Returns a
+ * cudaError_t. */
 static inline int tma_map_2b(CUtensorMap *map, bool bf16, const void *base, int n, const uint64_t *dims,
                              const uint64_t *stride, const uint32_t *box)
 {
