@@ -57,7 +57,7 @@ float *gpu_normals_of(size_t n, float scale, enum kern_type type);
 
 uint16_t gpu_bits(float x, enum kern_type type); /* bf16 or f16 */
 float gpu_float(uint16_t bits, enum kern_type type);
-double gpu_epsilon(enum kern_type type); /* half a unit in the last place at 1: 2^-24, 2^-9, 2^-12 */
+double gpu_epsilon(enum kern_type type); /* half a unit in the last place at 1: 2^-24, 2^-8, 2^-11 */
 
 /* |got - want| / |want|, both as vectors; infinite if anything is not finite. */
 double gpu_error(const float *got, const double *want, size_t n);
