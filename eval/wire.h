@@ -14,10 +14,12 @@
  *   {"event":"hello","protocol":1,"version":"0.1.0","pid":123,
  *    "device":{"device":"cpu","kind":"cpu","name":"AMD EPYC","isa":"avx512_core","libraries":"oneDNN 2.6.3",
  *              "bf16":true,"n_threads":2,"memory_bytes":123},   kind "none": a worker that only describes
- *    "signatures":{"f32":"fathom 0.1.0; ...","bf16":"..."}}       first line, always
+ *    "signatures":{"f32":"fathom 0.1.0; ...","bf16":"..."}}       first line, but for:
+ *   {"event":"unusable","code":"device","message":"device 'cuda:0': ..."}   instead of hello; then exit status 2
  *   {"event":"described","model":"rope-29m","description":{...}}          model_describe
  *   {"event":"planned","job":7,"plan":{"model":{"name","fingerprint","tokenizer_fingerprint","n_params","position":{}},
- *    "dataset":{"name","fingerprint","n_items","n_docs"},"engine":{"device","dtype","version","signature"},"n_units":3,
+ *    "dataset":{"name","fingerprint","n_items","n_docs"},"engine":{"device","device_name",
+ *    "dtype","version","signature","model_flops_per_token","peak_flops"},"n_units":3,
  *    "tokens":90000,"unit_tokens":[..],"memory_bytes":123,"warnings":[]}}
  *   {"event":"units","job":7,"units":[[0,{...}],[1,{...}]],"tokens":65536,"seconds":1.25}   a batch's results
  *   {"event":"progress","job":7,"phase":"plan"|"run","done":123,"total":456}  tokens of the command; at most 4 a second

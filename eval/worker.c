@@ -97,6 +97,20 @@ static void emit_hello(struct worker *w)
 	worker_emit(w, &line);
 }
 
+/* Instead of hello: a new process would fare no better. */
+static void emit_unusable(struct worker *w, const struct err *why)
+{
+	struct buf line = BUF_INIT(WIRE_MAX_LINE);
+	struct json_writer j = JSON_WRITER(&line);
+
+	json_begin_object(&j, NULL);
+	json_put_string(&j, "event", "unusable");
+	json_put_string(&j, "code", err_name(why->code));
+	json_put_string(&j, "message", why->msg);
+	json_end_object(&j);
+	worker_emit(w, &line);
+}
+
 /* -- the ticker -------------------------------------------------------------------------------- */
 
 uint64_t worker_done_tokens(const struct worker *w)
@@ -307,8 +321,13 @@ int worker_main(const struct worker_options *o)
 	pthread_cond_init(&w.ready, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGINT, SIG_IGN); /* a terminal's Ctrl-C reaches the server too, which decides */
-	if (take_stdout(&w, &e) || open_device(&w, &e)) {
+	if (take_stdout(&w, &e)) {
 		log_error("worker: %s", e.msg);
+		return 2;
+	}
+	if (open_device(&w, &e)) {
+		log_error("worker: %s", e.msg);
+		emit_unusable(&w, &e);
 		return 2;
 	}
 	emit_hello(&w);

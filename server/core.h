@@ -62,8 +62,9 @@ struct request {
  * ERR_CANCELLED. */
 void core_submit(struct core *c, struct request *r);
 
-/* A snapshot of the workers as a JSON array, from any thread: name, spec, state (starting, idle, busy, backing_off),
- * device, signature, job, phase (plan, run), pid, restarts, since_ms, done_tokens. */
+/* A snapshot of the workers as a JSON array, from any thread: name, spec, state (starting, idle, busy, backing_off,
+ * unusable), error (why it is unusable), device, kind, device_name, isa, libraries, threads, memory_bytes (free at its
+ * hello), signature, job, phase (plan, run), pid, restarts, since_ms, done_tokens. */
 void core_write_workers(struct core *c, struct json_writer *w, const char *key);
 
 /* Live progress of a job that is finer than the store's: tokens done of units that are not stored yet, to be added to

@@ -47,6 +47,7 @@ struct slot {
 	struct launch launch;            /* owned */
 	struct link *link;               /* owned; NULL: backing off */
 	bool hello;                      /* said hello */
+	struct device_info device;       /* as its last hello says; device "": it said none */
 	bool condemned;                  /* killed for what it said: its lines are dropped */
 	unsigned restarts, early_deaths; /* early: before hello, in a row */
 	int64_t started_ms;              /* all times are monotonic */
@@ -59,7 +60,8 @@ struct slot {
 
 /* What other threads may see of a worker. */
 struct worker_view {
-	char name[32], spec[256], state[16], device[64], signature[256], phase[8];
+	char name[32], spec[256], state[16], device[64], signature[256], phase[8], error[256];
+	struct device_info about;
 	int64_t job, pid, since_ms, done_tokens, live_tokens;
 	unsigned restarts;
 };

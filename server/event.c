@@ -3,6 +3,7 @@
  * An event that must be stored is stored first, in one transaction, and changes memory only after the commit:
  * when the store refuses, nothing has happened and the same line comes again. What a worker may not say
  * condemns it, never the job. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,27 @@ static err_code bad_event(struct wire_event *v, const char *what)
 	return ERR_OK;
 }
 
+static void copy_text(char *out, size_t size, const char *s)
+{
+	snprintf(out, size, "%s", s ? s : "");
+}
+
+static void read_device(const struct json *j, struct device_info *out)
+{
+	int64_t memory = 0, threads = 0;
+
+	*out = (struct device_info){.bf16 = json_true(json_get(j, "bf16"))};
+	copy_text(out->device, sizeof out->device, json_get_string(j, "device"));
+	copy_text(out->kind, sizeof out->kind, json_get_string(j, "kind"));
+	copy_text(out->name, sizeof out->name, json_get_string(j, "name"));
+	copy_text(out->isa, sizeof out->isa, json_get_string(j, "isa"));
+	copy_text(out->libraries, sizeof out->libraries, json_get_string(j, "libraries"));
+	json_get_integer(j, "n_threads", &threads);
+	json_get_integer(j, "memory_bytes", &memory);
+	out->n_threads = threads > 0 && threads < 1 << 16 ? (uint32_t)threads : 0;
+	out->memory_bytes = memory > 0 ? (size_t)memory : 0;
+}
+
 static err_code on_hello(struct wire_event *v, struct err *e)
 {
 	const struct json *device = json_get(v->json, "device");
@@ -49,8 +71,25 @@ static err_code on_hello(struct wire_event *v, struct err *e)
 	                 json_get(v->json, "signatures"), &why))
 		return bad_event(v, why.msg);
 	v->slot->hello = true;
+	read_device(device, &v->slot->device);
 	log_info("%s: ready: %s, %s", v->slot->name, k->device,
 	         k->n_signatures ? k->signatures[0].signature : "no dtype");
+	return ERR_OK;
+}
+
+/* Told once, and again when the reason changes. */
+static err_code on_unusable(struct wire_event *v, struct err *e)
+{
+	struct err why;
+
+	(void)e;
+	event_failure(v->json, &why);
+	if (v->slot->hello)
+		return bad_event(v, "it said hello and then that it is unusable");
+	if (strncmp(v->worker->unusable, why.msg, sizeof v->worker->unusable - 1) != 0)
+		log_warn("%s (%s) is unusable, and is tried again now and then: %s", v->slot->name, v->slot->spec,
+		         why.msg);
+	scheduler_unusable(&v->c->sched, v->w, why.msg);
 	return ERR_OK;
 }
 
@@ -436,8 +475,9 @@ static const struct {
 	const char *name;
 	err_code (*handle)(struct wire_event *v, struct err *e);
 } handlers[] = {
-    {"hello", on_hello}, {"planned", on_planned},     {"units", on_units},   {"progress", on_progress},
-    {"idle", on_idle},   {"cancelled", on_cancelled}, {"failed", on_failed}, {"alive", on_alive},
+    {"hello", on_hello},         {"unusable", on_unusable}, {"planned", on_planned},
+    {"units", on_units},         {"progress", on_progress}, {"idle", on_idle},
+    {"cancelled", on_cancelled}, {"failed", on_failed},     {"alive", on_alive},
 };
 
 err_code event_handle(struct core *c, size_t w, const char *line, size_t len, struct err *e)
@@ -463,7 +503,7 @@ err_code event_handle(struct core *c, size_t w, const char *line, size_t len, st
 		;
 	if (!name || i == n) {
 		bad_event(&v, "it sent an event that the wire does not have");
-	} else if (!v.slot->hello && handlers[i].handle != on_hello) {
+	} else if (!v.slot->hello && handlers[i].handle != on_hello && handlers[i].handle != on_unusable) {
 		bad_event(&v, "it did not begin with hello");
 	} else {
 		rc = handlers[i].handle(&v, e);

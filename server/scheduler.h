@@ -66,6 +66,7 @@ struct sched_worker {
 	bool known;                         /* device and signatures are those of its last hello */
 	bool heard;                         /* said hello, or died, at least once */
 	bool hopeless;                      /* died again and again before hello: nobody waits for it */
+	char unusable[256];                 /* why it is hopeless, when it said so itself; "" */
 	char *device, *kind;                /* owned */
 	struct sched_signature *signatures; /* [n_signatures] owned */
 	size_t n_signatures;
@@ -115,6 +116,8 @@ void scheduler_unit_failed(struct sched_job *j, uint32_t unit);
  * refused may ask it again. ERR_INPUT when that does not make sense. */
 err_code scheduler_up(struct scheduler *s, size_t w, const char *device, const char *kind,
                       const struct json *signatures, struct err *e);
+/* It said that it cannot work, and why: nobody waits for it, until it says hello. */
+void scheduler_unusable(struct scheduler *s, size_t w, const char *why);
 void scheduler_forget_hello(struct sched_worker *k); /* frees what it said; nothing is known of it */
 /* May worker w do the job: device, dtype, pinned signature, and it has not refused. */
 bool scheduler_suits(const struct scheduler *s, size_t w, const struct sched_job *j);

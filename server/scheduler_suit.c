@@ -61,10 +61,21 @@ err_code scheduler_up(struct scheduler *s, size_t w, const char *device, const c
 	}
 	k->known = k->heard = true;
 	k->hopeless = false;
+	k->unusable[0] = '\0';
 	k->state = WORKER_IDLE;
 	for (struct sched_job *j = s->jobs; j; j = j->next)
 		j->refused_by &= ~(UINT64_C(1) << w);
 	return ERR_OK;
+}
+
+void scheduler_unusable(struct scheduler *s, size_t w, const char *why)
+{
+	struct sched_worker *k = &s->workers[w];
+
+	assert(k->state == WORKER_DOWN);
+	scheduler_forget_hello(k);
+	k->heard = k->hopeless = true;
+	snprintf(k->unusable, sizeof k->unusable, "%s", why);
 }
 
 /* -- what a job asks for ----------------------------------------------------------------------- */
@@ -119,6 +130,19 @@ bool scheduler_leaves_to_gpu(const struct scheduler *s, size_t w, const struct s
 	return false;
 }
 
+/* The first worker that said why it cannot work, to the end of a reason to wait. */
+static void add_unusable(const struct scheduler *s, char *out, size_t size)
+{
+	size_t n = strlen(out);
+
+	for (size_t w = 0; w < s->n_workers; w++) {
+		if (!s->workers[w].unusable[0])
+			continue;
+		snprintf(out + n, size - n, "; worker %zu is unusable: %s", w, s->workers[w].unusable);
+		return;
+	}
+}
+
 bool scheduler_job_waits(const struct scheduler *s, const struct sched_job *j, char *out, size_t size)
 {
 	bool device = false, dtype = false, any = false;
@@ -147,5 +171,6 @@ bool scheduler_job_waits(const struct scheduler *s, const struct sched_job *j, c
 		         j->pins.signature);
 	else
 		snprintf(out, size, "no worker can plan it");
+	add_unusable(s, out, size);
 	return true;
 }

@@ -15,6 +15,7 @@
 #define HELLO_MS         60000
 #define HANG_MS          120000
 #define HOPELESS_DEATHS  3
+#define UNUSABLE_MS      60000 /* between processes of a worker that says itself that it cannot work */
 
 err_code supervise_open(struct core *c, struct err *e)
 {
@@ -72,10 +73,11 @@ static void start(struct core *c, size_t w, int64_t now_ms)
 static void bury(struct core *c, size_t w, int64_t now_ms)
 {
 	struct slot *s = &c->slots[w];
+	bool unusable = c->sched.workers[w].unusable[0] && !s->hello;
 	struct err why;
 
 	err_set(&why, ERR_DEVICE, "%s (%s) died: %s", s->name, s->spec, link_obituary(s->link));
-	if (!c->draining)
+	if (!c->draining && !unusable)
 		log_warn("%s", why.msg);
 	s->early_deaths = s->hello ? 0 : s->early_deaths + 1;
 	if (s->early_deaths >= HOPELESS_DEATHS) {
@@ -86,6 +88,10 @@ static void bury(struct core *c, size_t w, int64_t now_ms)
 	link_close(s->link);
 	s->link = NULL;
 	s->hello = false;
+	if (unusable) {
+		s->restart_ms = now_ms + UNUSABLE_MS;
+		return;
+	}
 	s->restarts++;
 	back_off(s, now_ms);
 }

@@ -7,6 +7,8 @@
 
 static const char *state_name(const struct slot *s, const struct sched_worker *k)
 {
+	if (k->unusable[0])
+		return "unusable";
 	if (!s->link)
 		return "backing_off";
 	if (!s->hello)
@@ -38,6 +40,9 @@ static void fill_view(struct core *c, size_t w, struct worker_view *v)
 	snprintf(v->state, sizeof v->state, "%s", state_name(s, k));
 	snprintf(v->device, sizeof v->device, "%s", k->known ? k->device : "");
 	snprintf(v->signature, sizeof v->signature, "%s", signature_shown(k));
+	snprintf(v->error, sizeof v->error, "%s", k->unusable);
+	if (k->known)
+		v->about = s->device;
 	snprintf(v->phase, sizeof v->phase, "%s", !busy ? "" : k->state == WORKER_PLANNING ? "plan" : "run");
 	if (busy && k->state == WORKER_RUNNING)
 		v->live_tokens =
@@ -58,6 +63,17 @@ void view_publish(struct core *c)
 	}
 }
 
+/* Its device as its last hello had it: memory is what was free then. */
+static void put_about(struct json_writer *w, const struct device_info *d)
+{
+	json_put_string(w, "kind", *d->kind ? d->kind : NULL);
+	json_put_string(w, "device_name", *d->name ? d->name : NULL);
+	json_put_string(w, "isa", *d->isa ? d->isa : NULL);
+	json_put_string(w, "libraries", *d->libraries ? d->libraries : NULL);
+	json_put_uint(w, "threads", d->n_threads);
+	json_put_uint(w, "memory_bytes", d->memory_bytes);
+}
+
 void core_write_workers(struct core *c, struct json_writer *w, const char *key)
 {
 	struct worker_view v;
@@ -73,7 +89,9 @@ void core_write_workers(struct core *c, struct json_writer *w, const char *key)
 		json_put_string(w, "state", v.state);
 		json_put_string(w, "phase", *v.phase ? v.phase : NULL);
 		json_put_string(w, "device", *v.device ? v.device : NULL);
+		put_about(w, &v.about);
 		json_put_string(w, "signature", *v.signature ? v.signature : NULL);
+		json_put_string(w, "error", *v.error ? v.error : NULL);
 		if (v.job)
 			json_put_int(w, "job", v.job);
 		else

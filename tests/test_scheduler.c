@@ -427,6 +427,28 @@ START_TEST(a_pinned_job_waits_for_its_signature_and_says_so)
 }
 END_TEST
 
+START_TEST(a_worker_that_says_it_is_unusable_is_waited_for_by_nobody_until_it_says_hello)
+{
+	char why[300];
+	struct sched_job *any, *gpu;
+
+	scheduler_init(&sched, 2);
+	any = add_as(1, 0, "{}", 0);
+	gpu = add_as(2, 0, "{\"device\":\"cuda\"}", 0);
+	scheduler_unusable(&sched, 1, "device 'cuda:0': no driver");
+	ck_assert(!scheduler_job_waits(&sched, gpu, why, sizeof why)); /* worker 0 may be the one */
+	up(0);
+	ck_assert(!scheduler_job_waits(&sched, any, why, sizeof why));
+	expect_next(0, STEP_PLAN, 1);
+	ck_assert(scheduler_job_waits(&sched, gpu, why, sizeof why));
+	ck_assert_str_eq(why, "no worker with device 'cuda'; worker 1 is unusable: device 'cuda:0': no driver");
+	up_as(1, "cuda:0", "cuda", "{\"bf16\":\"gpu\"}");
+	ck_assert(!scheduler_job_waits(&sched, gpu, why, sizeof why));
+	ck_assert_str_eq(sched.workers[1].unusable, "");
+	scheduler_release(&sched);
+}
+END_TEST
+
 START_TEST(device_and_dtype_choose_the_worker)
 {
 	static const struct {
@@ -624,6 +646,7 @@ Suite *scheduler_suite(void)
 	tcase_add_test(tc, a_worker_that_dies_idle_or_planning_strikes_no_unit);
 	tcase_add_test(tc, stored_units_are_not_handed_out_after_a_restart);
 	tcase_add_test(tc, a_pinned_job_waits_for_its_signature_and_says_so);
+	tcase_add_test(tc, a_worker_that_says_it_is_unusable_is_waited_for_by_nobody_until_it_says_hello);
 	tcase_add_test(tc, device_and_dtype_choose_the_worker);
 	tcase_add_test(tc, a_job_that_asks_for_no_device_goes_to_a_gpu_if_there_is_one);
 	tcase_add_test(tc, a_plan_that_fails_fails_the_job_unless_another_worker_has_it);

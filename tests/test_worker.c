@@ -613,10 +613,16 @@ START_TEST(a_worker_without_a_device_describes_and_refuses_the_rest)
 }
 END_TEST
 
-START_TEST(a_device_that_is_not_there_is_an_exit_status)
+START_TEST(a_device_that_is_not_there_is_told_and_an_exit_status)
 {
+	struct json *j;
+
 	finish();
 	start("cuda:99");
+	j = expect("unusable");
+	ck_assert_str_eq(json_get_string(j, "code"), "device");
+	ck_assert_ptr_nonnull(strstr(json_get_string(j, "message"), "device 'cuda:99'"));
+	json_free(j);
 	ck_assert_int_eq(finish(), 2);
 }
 END_TEST
@@ -645,7 +651,7 @@ Suite *worker_suite(void)
 	tcase_add_test(c, the_end_of_stdin_ends_the_worker_at_once);
 	tcase_add_test(c, a_worker_ignores_the_terminals_interrupt);
 	tcase_add_test(c, a_worker_without_a_device_describes_and_refuses_the_rest);
-	tcase_add_test(c, a_device_that_is_not_there_is_an_exit_status);
+	tcase_add_test(c, a_device_that_is_not_there_is_told_and_an_exit_status);
 	suite_add_tcase(s, c);
 	return s;
 }

@@ -156,8 +156,9 @@ function showWorkers() {
 		setText(name, deviceOf(w));
 		setText(chip, (w.state ?? '').replaceAll('_', ' '));
 		chip.className = `chip worker-${w.state}`;
-		const machine = w.device?.name ?? (w.signature ?? '').split('; ').slice(1, 3).join(' · ');
-		const words = [machine, w.job && `job ${w.job}`, w.restarts > 0 && `restarts: ${w.restarts}`];
+		const machine = w.device_name ?? (w.signature ?? '').split('; ').slice(1, 3).join(' · ');
+		const memory = w.memory_bytes > 0 && `${(w.memory_bytes / 2 ** 30).toFixed(1)} GB free`;
+		const words = [w.error, machine, w.isa, memory, w.job && `job ${w.job}`, w.restarts > 0 && `restarts: ${w.restarts}`];
 		setText(facts, words.filter(Boolean).join(' · '));
 	});
 	setText($('workers-empty'), 'No worker is running: jobs wait. Start the server with --workers cpu.');

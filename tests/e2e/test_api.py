@@ -388,6 +388,12 @@ class Catalog(ServerTest):
                 break
             time.sleep(0.1)
         self.assertEqual(worker["device"], "cpu")
+        self.assertEqual(worker["kind"], "cpu")
+        self.assertIsNone(worker["error"])
+        self.assertIn("oneDNN", worker["libraries"])
+        for key in ("device_name", "isa"):
+            self.assertIn(worker[key], worker["signature"])
+        self.assertGreater(worker["memory_bytes"], 1 << 20)
 
     def test_health(self):
         reply = self.server.get("/healthz")

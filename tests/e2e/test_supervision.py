@@ -133,6 +133,24 @@ class Supervision(unittest.TestCase):
 
     # -- sharing -----------------------------------------------------------------------------------
 
+    def test_a_worker_whose_device_is_not_there_is_unusable_and_says_why(self):
+        self.server.stop()
+        self.log_at = self.server.log_size()
+        self.server.start([self.server.worker_spec(), "cuda:99"])
+
+        def lost():
+            return self.server.get("/api/v1/workers")["data"][1]
+
+        wait_for(lambda: lost()["state"] == "unusable", "the worker to be unusable")
+        self.assertIn("device 'cuda:99'", lost()["error"])
+        self.check_succeeds(self.server.submit())
+        waits = self.server.submit(engine={"device": "cuda:99"})
+        why = wait_for(lambda: self.server.job(waits)["waiting"], "a reason to wait")
+        self.assertIn("no worker with device 'cuda:99'; worker 1 is unusable: device 'cuda:99'", why)
+        self.assertEqual(len(re.findall("worker 1 .*is unusable", self.log())), 2)  # of the worker, of the job
+        self.assertEqual((lost()["state"], lost()["restarts"]), ("unusable", 0))
+        self.server.call("POST", f"/api/v1/jobs/{waits}/cancel")
+
     def test_two_workers_share_a_job_and_the_bits_stay(self):
         self.with_worker(n=2)
         job = self.server.submit(**SLOW)
