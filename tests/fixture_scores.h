@@ -1,5 +1,5 @@
-/* What the suites of scores share: batches that grow; that a token's score depends on its chain alone, to the bit, on any
- * device; and the numbers of the 29M models that are known. One batch at a time, in static storage. */
+/* What the suites of scores share: batches that grow; that a token's score depends on its chain alone, to the bit, on
+ * any device; and the numbers of the 29M models that are known. One batch at a time, in static storage. */
 #ifndef FATHOM_TESTS_FIXTURE_SCORES_H
 #define FATHOM_TESTS_FIXTURE_SCORES_H
 

@@ -121,8 +121,8 @@ static void pack_edges(uint32_t n_vocab)
 	}
 }
 
-/* What is packed, on the device against the CPU in f32. Logits of these models have a standard deviation of 2: bf16 moves
- * a token's score by .02 or so, f16 by less. */
+/* What is packed, on the device against the CPU in f32. Logits of these models have a standard deviation of 2: bf16
+ * moves a token's score by .02 or so, f16 by less. */
 static void check_packed(const struct model *m, const char *dtype, const struct token_score *want, const char *what)
 {
 	bool f32 = !strcmp(dtype, "f32");
@@ -209,6 +209,36 @@ START_TEST(shapes_of_no_real_model_are_right_or_refused)
 			check_against_cpu(m, what);
 		model_free(m);
 	}
+}
+END_TEST
+
+/* Small, and yet through every kernel: a context that ends inside a panel, children, a grandchild, a chain of its own.
+ * What compute-sanitizer watches (tests/sanitize_gpu.sh). */
+START_TEST(every_kernel_runs_once)
+{
+	static const size_t chosen[] = {0, 1, 2, 5, 10, 11};
+	uint32_t *tokens = some_tokens(400, 97, 3);
+	char what[64];
+	int32_t context, child;
+
+	if (!present("every kernel once"))
+		return;
+	for (size_t i = 0; i < COUNT(chosen); i++) {
+		struct model *m = make(&shapes[chosen[i]]);
+
+		pack_clear();
+		context = pack_add(-1, tokens, 150);
+		child = pack_add(context, tokens + 150, 70);
+		pack_add(context, tokens + 220, 3);
+		pack_add(child, tokens + 223, 130);
+		pack_add(-1, tokens + 353, 40);
+		for (uint32_t t = 0; t < packed.n_tokens; t += 7)
+			packed.marks[t] = 0;
+		snprintf(what, sizeof what, "shape %zu", chosen[i]);
+		check_against_cpu(m, what);
+		model_free(m);
+	}
+	free(tokens);
 }
 END_TEST
 
@@ -415,14 +445,14 @@ END_TEST
 
 START_TEST(a_chain_of_131072_tokens_begins_as_a_short_one)
 {
-	uint32_t n = !strcmp(getenv("FATHOM_GPU") ? getenv("FATHOM_GPU") : "", "cpu") ? 9000 : 131073;
 	struct token_score *head;
 	struct session *s;
 	struct model *m;
-	uint32_t *tokens;
+	uint32_t *tokens, n;
 
 	if (!present("a long chain"))
 		return;
+	n = strcmp(device, "cpu") ? 131073 : 9000;
 	m = make(&shapes[_i]);
 	tokens = some_tokens(n, 1000, 9);
 	head = malloc(3000 * sizeof *head);
@@ -539,6 +569,7 @@ static struct model *poisoned_model(void **copy, bool embedding, uint64_t index,
 	size_t bytes;
 
 	shape.dtype = DTYPE_F32;
+	shape.tied = false; /* the head shall not get the embedding's value */
 	m = make(&shape);
 	t = embedding ? &m->embed : &m->layers[1].down;
 	bytes = t->shape[0] * t->shape[1] * sizeof(float);
@@ -673,13 +704,16 @@ Suite *gpu_engine_suite(void)
 {
 	Suite *s = suite_create("gpu_engine");
 	TCase *numbers = tcase_create("numbers"), *bits = tcase_create("bits"), *rest = tcase_create("rest");
-	TCase *cases[] = {numbers, bits, rest};
+	TCase *small = tcase_create("small");
+	TCase *const cases[] = {small, numbers, bits, rest};
 
-	for (size_t i = 0; i < COUNT(cases); i++) {
-		tcase_set_tags(cases[i], "gpu");
+	for (int i = 0; i < 4; i++) {
+		tcase_set_tags(cases[i], cases[i] == small ? "gpu sanitize" : "gpu");
 		tcase_set_timeout(cases[i], 120);
 		suite_add_tcase(s, cases[i]);
 	}
+	tcase_set_timeout(small, 600);
+	tcase_add_test(small, every_kernel_runs_once);
 	tcase_add_test(numbers, scores_are_those_of_the_cpu_for_every_architecture);
 	tcase_add_test(numbers, shapes_of_no_real_model_are_right_or_refused);
 	tcase_add_loop_test(numbers, scores_of_trained_models_are_those_of_the_cpu, 0, 3);
