@@ -21,7 +21,7 @@ CUDA := $(if $(filter release,$(MODE)),$(if $(NVCC),$(shell $(NVCC) --version | 
 endif
 ifeq ($(CUDA),1)
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-CUDA_LIBS   := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt -lstdc++
+CUDA_LIBS   := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lstdc++
 NVCCFLAGS   ?=
 NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -I. -Xcompiler -Wall,-Wextra -MMD -MP $(NVCCFLAGS)
 NVCC_ARCH   := -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]'
@@ -61,7 +61,7 @@ say  = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
 DEPS_CUDA = $(if $(filter 1,$(CUDA)),cuda)
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
 
-.PHONY: build demo test check test-gpu bench lint sanitize format clean help deps
+.PHONY: build demo test check test-gpu sanitize-gpu bench lint sanitize format clean help deps
 .DEFAULT_GOAL := build
 
 build: ## build build/fathom (installs missing packages first); CUDA=0|1 builds without, with CUDA: by itself where nvcc is
@@ -123,14 +123,17 @@ build/data:
 	@mkdir -p build
 	tar -xJf $(SHARED)/data.tar.xz -C build && touch $@
 
+# device "auto" is the CPU in these tests, on any machine
+NO_GPU := CUDA_VISIBLE_DEVICES=
+
 check: ## the Check suites only; SUITE=name runs one
 	@sh tests/deps.sh build test $(DEPS_CUDA)
 	@$(MAKE) --no-print-directory $(JOBS) $(if $(wildcard $(SHARED)/data.tar.xz),build/data) $(B)/tests/check_all $(FATHOM)
-	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) CK_EXCLUDE_TAGS=gpu FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
+	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) CK_EXCLUDE_TAGS=gpu $(NO_GPU) FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
 
 test: check ## everything that needs no GPU: Check suites, end to end over HTTP, the page in Chromium
-	FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e
-	FATHOM=$(abspath $(FATHOM)) /usr/bin/python3 -m unittest discover -v -s tests/browser
+	$(NO_GPU) FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e
+	$(NO_GPU) FATHOM=$(abspath $(FATHOM)) /usr/bin/python3 -m unittest discover -v -s tests/browser
 
 test-gpu: ## the Check suites that need a CUDA device, alone; without one they say so, and FATHOM_REQUIRE_GPU=1 makes that a failure
 ifeq ($(CUDA),1)
@@ -140,6 +143,15 @@ ifeq ($(CUDA),1)
 else
 	@echo "SKIP: the suites of tag gpu: built without CUDA"
 	@test "$(FATHOM_REQUIRE_GPU)" != 1
+endif
+
+sanitize-gpu: ## the CUDA kernels under compute-sanitizer: memcheck, initcheck, synccheck, racecheck; SUITE=name: that suite, too
+ifeq ($(CUDA),1)
+	@sh tests/deps.sh build test $(DEPS_CUDA)
+	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/check_all
+	sh tests/sanitize_gpu.sh $(B)/tests/check_all $(SUITE)
+else
+	@echo "SKIP: sanitize-gpu: built without CUDA"
 endif
 
 # -- speed: scoring beside PyTorch, which only the benchmark needs and which lives in a virtual environment of its own; memory;

@@ -1,5 +1,5 @@
 /* The op table: what a device does for the forward pass. engine/forward.c drives it and has no #ifdef; backend_cpu.c
- * (the definition) and backend_cuda.c (later) fill it.
+ * (the definition) and backend_cuda.c fill it.
  *
  * Rows are the batch's tokens whose hidden state is needed, compacted in batch order (the last token of a leaf
  * segment predicts nothing and has no row). Ops are called in order: begin; embed over all chunks; for each layer,
@@ -57,6 +57,6 @@ struct backend_ops {
 	err_code (*end)(struct backend *b, struct err *e);
 };
 
-extern const struct backend_ops backend_cpu;
+extern const struct backend_ops backend_cpu, backend_cuda; /* the latter in builds with CUDA: see device.c */
 
 #endif

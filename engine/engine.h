@@ -75,6 +75,18 @@ size_t session_memory(const struct model *m, const struct session_options *o, ui
 /* Tokens that one batch should have for throughput, given memory (CPU: small; GPU: large). */
 uint32_t session_batch_tokens(const struct session *s);
 
+/* After ERR_MEMORY of session_score, which leaves the session usable: halves session_batch_tokens, so that the batch can
+ * be packed again, smaller. False when it is small enough for that not to help. */
+bool session_shrink(struct session *s);
+
+/* Floating-point operations that the model asks of a batch, each product once (2 n k for a row times an [n, k] matrix),
+ * with d_qk = head_dim, or twice that under PoPE:
+ *   layers * (rows * 2 dim ((n_head + 2 n_kv_head) head_dim + n_head head_dim + (2, or 3 if gated) ffn_dim)
+ *             + pairs * 2 n_head (d_qk + head_dim)) + scored tokens * 2 dim n_vocab
+ * A row is a token that is not the last of its chain; a pair is a row and a token of its chain up to itself: the causal
+ * half, at the real lengths. A tree's segments stand together. */
+double model_flops(const struct model_config *c, const struct batch *b);
+
 /* -- devices ----------------------------------------------------------------------------------- */
 
 struct device_info {
@@ -86,10 +98,14 @@ struct device_info {
 	bool bf16;           /* fast enough to offer */
 	uint32_t n_threads;
 	size_t memory_bytes; /* free, at the time of asking */
+	double peak_flops;   /* a second, products of bf16 or f16 as the data sheet has them; 0: not known */
 };
 
 /* ERR_DEVICE for a device that is not there, naming what is. "auto": the best. */
 err_code device_describe(const char *device, struct device_info *out, struct err *e);
+
+/* Whether device "auto" is a GPU. If not, `why` says what is in the way: the build, the driver, no device. Starts CUDA. */
+bool device_has_gpu(struct err *why);
 
 /* The dtype that "auto" stands for there: "f32" on a CPU, "bf16" on a GPU. */
 const char *device_auto_dtype(const struct device_info *d);

@@ -8,10 +8,13 @@
 #include "engine/device.h"
 #include "engine/forward.h"
 
+#define LEAST_BATCH 1024 /* tokens: smaller ones save little */
+
 struct session {
 	const struct model *model; /* borrowed */
 	const struct backend_ops *ops;
 	struct backend *backend; /* owned */
+	uint32_t batch_tokens;
 	struct forward_control control;
 };
 
@@ -22,7 +25,7 @@ err_code session_open(const struct model *m, const struct session_options *o, st
 	struct session *s;
 	err_code rc;
 
-	if ((rc = device_backend(o->device, &ops, e)) || (rc = device_dtype(ops, o->dtype, &dtype, e)))
+	if ((rc = device_backend(o->device, &ops, e)) || (rc = device_dtype(ops, o->device, o->dtype, &dtype, e)))
 		return rc;
 	s = mem_zalloc(1, sizeof *s, e);
 	if (!s)
@@ -34,6 +37,7 @@ err_code session_open(const struct model *m, const struct session_options *o, st
 		free(s);
 		return err_wrap(e, "model '%s'", m->name ? m->name : "");
 	}
+	s->batch_tokens = ops->batch_tokens(s->backend);
 	*out = s;
 	return ERR_OK;
 }
@@ -72,12 +76,20 @@ size_t session_memory(const struct model *m, const struct session_options *o, ui
 	enum dtype dtype;
 	struct err e;
 
-	if (device_backend(o->device, &ops, &e) || device_dtype(ops, o->dtype, &dtype, &e))
+	if (device_backend(o->device, &ops, &e) || device_dtype(ops, o->device, o->dtype, &dtype, &e))
 		return 0; /* there is no such session: session_open says why */
 	return ops->memory(m, o, dtype, n_tokens);
 }
 
 uint32_t session_batch_tokens(const struct session *s)
 {
-	return s->ops->batch_tokens(s->backend);
+	return s->batch_tokens;
+}
+
+bool session_shrink(struct session *s)
+{
+	if (s->batch_tokens <= LEAST_BATCH)
+		return false;
+	s->batch_tokens /= 2;
+	return true;
 }

@@ -65,6 +65,8 @@ int kern_activation_cuda(void *out /* [n_rows, ffn_dim] type */, const void *in 
 
 /* -- products (matmul.cu: cuBLASLt) ------------------------------------------------------------------ */
 
+bool kern_blas_found(void); /* whether cuBLASLt, which is loaded when it is needed, is on this machine */
+
 struct kern_blas; /* a handle, its workspace, and the algorithms chosen so far; one thread at a time */
 
 int kern_blas_new(struct kern_blas **out, int device, enum kern_type type);
@@ -113,6 +115,23 @@ struct kern_qkv_post_cuda {
 };
 int kern_qkv_post_cuda(const struct kern_qkv_post_cuda *a, struct CUstream_st *stream);
 
+/* kern_matmul_cuda and kern_qkv_post_cuda in one (linear_sm90.cu): the product never reaches memory. Where it takes a
+ * layer it is to be used always: its results differ from the two ops' by the rounding of the product that it omits. */
+struct kern_qkv_cuda {
+	struct kern_qkv_post_cuda post; /* its qkv, pos, freq and amplitude are not looked at: turns has them */
+	const void *in;                 /* [n_rows, dim] type, padded to KERN_ROW_PAD rows */
+	const void *w;                  /* [(n_head + 2 n_kv_head) head_dim, dim] type */
+	const float *turns;             /* [n_rows, head_dim/2 (pope: head_dim), 2]: see kern_turns_cuda */
+	uint32_t dim;
+};
+bool kern_qkv_takes_cuda(int compute_capability, enum kern_type type, uint32_t dim, uint32_t head_dim, uint32_t d_qk,
+                         uint32_t d_v, bool pope);
+int kern_qkv_cuda(const struct kern_qkv_cuda *a, int device, struct CUstream_st *stream);
+
+/* Cosine and sine of pos * freq, times the amplitude: once for all layers of a pass. */
+int kern_turns_cuda(float *turns /* [n_rows, n_freq, 2] */, const uint32_t *pos, const uint64_t *freq, float amplitude,
+                    uint32_t n_rows, uint32_t n_freq, struct CUstream_st *stream);
+
 /* Copies keys and values between slots, of all kv heads: a segment that starts inside a panel begins with its
  * ancestors' keys. No slot is both read and written. */
 struct kern_slot_copy {
@@ -145,6 +164,8 @@ struct kern_attention_cuda {
 	uint32_t *counter; /* device word, zeroed by the launcher: a persistent grid's next piece of work; may go unused */
 };
 int kern_attention_cuda(const struct kern_attention_cuda *a, int device, struct CUstream_st *stream);
+/* The same by the kernel of older cards, on the same tiles and panels: a check, for half types. */
+int kern_attention_mma_cuda(const struct kern_attention_cuda *a, int device, struct CUstream_st *stream);
 
 /* -- the head (head.cu, head_sm90.cu) ------------------------------------------------------------------ */
 
