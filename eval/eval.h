@@ -93,23 +93,38 @@ void evaluation_free(struct evaluation *ev);
 uint32_t evaluation_n_units(const struct evaluation *ev);
 uint64_t evaluation_unit_tokens(const struct evaluation *ev, uint32_t unit); /* input tokens: the work */
 uint64_t evaluation_tokens(const struct evaluation *ev);                     /* of all units */
+double evaluation_flops_per_token(const struct evaluation *ev);  /* model_flops of all units, by input tokens */
 uint64_t evaluation_batch_tokens(const struct evaluation *ev);   /* tokens of a batch, for session_memory: its longest
                                                                 * chain, or its small units together */
 const char *evaluation_fingerprint(const struct evaluation *ev); /* of the dataset; borrowed */
 
-/* The members of the "planned" event's plan (wire.h), into the open object of w. A unit of 0 tokens has nothing to
- * score (a document without a window) and still has a result. */
-struct plan_engine {
-	const char *model_name;                 /* as it was asked for */
-	const char *device, *dtype, *signature; /* dtype: the effective one */
-	uint64_t memory_bytes;                  /* estimate; 0: none */
+/* Where an evaluation runs: a device and a dtype, both resolved ("auto" is neither), and the signature of the two. */
+struct place {
+	struct device_info device; /* at the time of place_init */
+	char dtype[8];             /* "bf16" */
+	char signature[512];
+	uint32_t n_threads;
 };
-void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine *engine, struct json_writer *w);
+err_code place_init(struct place *p, const char *device, const char *dtype, uint32_t n_threads, struct err *e);
+/* Strings are borrowed from p. */
+struct session_options place_session(const struct place *p);
+double place_peak_flops(const struct place *p); /* for the dtype; 0: not known */
+/* ERR_MEMORY, with the numbers, unless a session of m for batches of n_tokens fits in the device's free memory and the
+ * `held` bytes that the caller can free. *need is the estimate either way. */
+err_code place_fits(const struct place *p, const struct model *m, uint64_t n_tokens, size_t held, size_t *need,
+                    struct err *e);
+
+/* The members of the "planned" event's plan (wire.h), into the open object of w. model_name: as it was asked for;
+ * memory_bytes: place_fits's estimate. A unit of 0 tokens has nothing to score (a document without a window) and still
+ * has a result. */
+void evaluation_write_plan(const struct evaluation *ev, const char *model_name, const struct place *p,
+                           size_t memory_bytes, struct json_writer *w);
 
 /* Scores units[0..n) in batches of about session_batch_tokens: small units share one, a large one is spread over
  * several. Calls done(arg, unit, result JSON text, tokens) for each, in the order given, and batch(arg) (may be NULL)
  * after the units that were scored together. A batch that fails with ERR_NUMERIC is tried again unit by unit:
- * failed(arg, unit, e) is called for those that fail alone, and the rest go on; any other error ends the call. done
+ * failed(arg, unit, e) is called for those that fail alone, and the rest go on. So it is with ERR_MEMORY, once batches
+ * were halved down to a single chain (session_shrink tells the session what fits). Any other error ends the call. done
  * may return non-zero to stop (ERR_CANCELLED). */
 struct evaluation_sink {
 	int (*done)(void *arg, uint32_t unit, const char *result, uint64_t tokens);
@@ -147,7 +162,9 @@ struct curve_point {
 err_code result_curve(const struct json *metrics, const char *metric /* "ppl_token" */, struct curve_point **points,
                       size_t *n, struct err *e);
 
-/* The whole result object, at the top of w: `plan` is the planned event's plan, engine times come from the caller.
+/* The whole result object, at the top of w: `plan` is the planned event's plan, engine times come from the caller. With
+ * them "engine" has "tokens_per_s", and "tflops_per_s" and "mfu" (the share of the device's peak, or null and
+ * "mfu_reason") from model_flops: of one device, when several shared the work.
  * When units of the plan are missing from the source, the object has "partial": true and "failed_units". */
 struct result_stats {
 	uint64_t tokens;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/log.h"
 #include "eval/task.h"
 
 #define MAX_UNITS    (4u << 20) /* so that a plan stays under the wire's longest line */
@@ -13,6 +14,24 @@
 #define MAX_TOGETHER 4096 /* units of a batch, many of which may have no token */
 
 /* -- opening ----------------------------------------------------------------------------------- */
+
+/* Every unit's batch is made once to see what it asks for: a copy of its tokens, nothing beside scoring them. */
+static err_code count_flops(struct evaluation *ev, struct err *e)
+{
+	struct batch_builder b = {0};
+	err_code rc = ERR_OK;
+
+	for (uint32_t i = 0; !rc && i < ev->n_units; i++) {
+		b.n_tokens = b.n_segments = 0;
+		rc = ev->task->add(ev->plan, i, &b, e);
+		if (!rc)
+			ev->flops +=
+			    model_flops(&ev->model->config, &(struct batch){b.tokens, b.score, (uint32_t)b.n_tokens,
+			                                                    b.segments, (uint32_t)b.n_segments});
+	}
+	batch_builder_release(&b);
+	return rc;
+}
 
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
                          const char *dataset_path, const char *dataset_name, const struct evaluation_watch *watch,
@@ -38,6 +57,8 @@ err_code evaluation_open(const struct model *m, const struct task *t, const stru
 		rc = t->plan(ev, v, e);
 	if (!rc)
 		rc = buf_check(&ev->warnings, "warnings", e);
+	if (!rc)
+		rc = count_flops(ev, e);
 	param_values_release(v);
 	ev->watch = NULL;
 	if (rc)
@@ -107,6 +128,11 @@ uint64_t evaluation_tokens(const struct evaluation *ev)
 	return ev->tokens;
 }
 
+double evaluation_flops_per_token(const struct evaluation *ev)
+{
+	return ev->tokens ? ev->flops / (double)ev->tokens : 0;
+}
+
 uint64_t evaluation_batch_tokens(const struct evaluation *ev)
 {
 	uint64_t small = ev->tokens < SMALL_BATCH ? ev->tokens : SMALL_BATCH;
@@ -119,21 +145,35 @@ const char *evaluation_fingerprint(const struct evaluation *ev)
 	return ev->fingerprint;
 }
 
-void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine *engine, struct json_writer *w)
+static void write_engine(const struct evaluation *ev, const struct place *p, struct json_writer *w)
+{
+	double peak = place_peak_flops(p);
+
+	json_begin_object(w, "engine");
+	json_put_string(w, "device", p->device.device);
+	json_put_string(w, "device_name", p->device.name);
+	json_put_string(w, "dtype", p->dtype);
+	json_put_string(w, "version", engine_version());
+	json_put_string(w, "signature", p->signature);
+	json_put_double(w, "model_flops_per_token", evaluation_flops_per_token(ev));
+	if (peak > 0)
+		json_put_double(w, "peak_flops", peak);
+	else
+		json_put_null(w, "peak_flops");
+	json_end_object(w);
+}
+
+void evaluation_write_plan(const struct evaluation *ev, const char *model_name, const struct place *p,
+                           size_t memory_bytes, struct json_writer *w)
 {
 	json_begin_object(w, "model");
-	json_put_string(w, "name", engine->model_name);
+	json_put_string(w, "name", model_name);
 	json_put_string(w, "fingerprint", ev->model->fingerprint);
 	json_put_string(w, "tokenizer_fingerprint", ev->model->tokenizer_fingerprint);
 	json_put_uint(w, "n_params", ev->model->n_params);
 	position_write(&ev->model->config.position, w, "position");
 	json_end_object(w);
-	json_begin_object(w, "engine");
-	json_put_string(w, "device", engine->device);
-	json_put_string(w, "dtype", engine->dtype);
-	json_put_string(w, "version", engine_version());
-	json_put_string(w, "signature", engine->signature);
-	json_end_object(w);
+	write_engine(ev, p, w);
 	json_begin_object(w, "dataset");
 	json_put_string(w, "name", ev->dataset_name);
 	json_put_string(w, "fingerprint", ev->fingerprint);
@@ -150,8 +190,7 @@ void evaluation_write_plan(const struct evaluation *ev, const struct plan_engine
 	if (ev->warnings.len)
 		json_put_raw(w, NULL, buf_str(&ev->warnings));
 	json_end_array(w);
-	if (engine->memory_bytes)
-		json_put_uint(w, "memory_bytes", engine->memory_bytes);
+	json_put_uint(w, "memory_bytes", memory_bytes);
 }
 
 /* -- batches ----------------------------------------------------------------------------------- */
@@ -201,6 +240,8 @@ struct run {
 	struct session *session;
 	const struct evaluation_sink *sink;
 	uint64_t budget;            /* tokens of a batch, unless one chain is longer */
+	uint64_t too_large;         /* tokens of the batch that did not fit in memory; 0: none */
+	bool one_chain;             /* it was a single chain, so that no smaller batch will do */
 	struct batch_builder built; /* of the units now scored together */
 	struct token_score *scores; /* [cap_scores] owned: of built.tokens */
 	size_t cap_scores;
@@ -216,6 +257,7 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 	                  .n_tokens = s[end - 1].start + s[end - 1].len - base,
 	                  .n_segments = (uint32_t)(end - first)};
 	struct segment *local = mem_alloc(end - first, sizeof *local, e);
+	size_t roots = 0;
 	err_code rc;
 
 	if (!local)
@@ -225,18 +267,26 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 		local[i - first].start -= base;
 		if (s[i].parent >= 0)
 			local[i - first].parent -= (int32_t)first;
+		roots += s[i].parent < 0;
 	}
 	b.segments = local;
 	rc = session_score(r->session, &b, r->scores + base, e);
+	if (rc == ERR_MEMORY) {
+		r->too_large = b.n_tokens;
+		r->one_chain = roots == 1;
+		err_wrap(e, "a batch of %u tokens", b.n_tokens);
+	}
 	free(local);
 	return rc;
 }
 
-/* Scores all that is built, cut where a chain begins so that a batch keeps to the budget. */
+/* Scores all that is built, cut where a chain begins so that a batch keeps to the budget: in input tokens, of which a
+ * chain has one less than tokens, as units count theirs. Else a group that fills the budget would leave a chain over. */
 static err_code score_built(struct run *r, struct err *e)
 {
 	const struct batch_builder *b = &r->built;
 	size_t first = 0, tree = 0; /* first segment of the batch, and of the last whole chain in it */
+	size_t n_chains = 0;
 
 	if (r->cap_scores < b->n_tokens) {
 		free(r->scores);
@@ -251,10 +301,12 @@ static err_code score_built(struct run *r, struct err *e)
 		if (i < b->n_segments && b->segments[i].parent >= 0)
 			continue;
 		/* a chain ends before segment i */
-		if (end - b->segments[first].start > r->budget && tree > first) {
+		n_chains++;
+		if (end - b->segments[first].start - n_chains > r->budget && tree > first) {
 			if (score_segments(r, first, tree, e))
 				return e->code;
 			first = tree;
+			n_chains = 1;
 		}
 		tree = i;
 	}
@@ -297,17 +349,43 @@ static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, s
 	return rc;
 }
 
-/* Scores n units together; after a numeric failure of several each alone, so that only the guilty fail. */
+/* After a batch that did not fit: false when a smaller one cannot be. */
+static bool shrink(struct run *r, const struct err *why)
+{
+	if (!r->too_large || r->one_chain)
+		return false;
+	r->budget = r->too_large / 2;
+	while (session_batch_tokens(r->session) > r->budget && session_shrink(r->session))
+		; /* so that later calls begin with what fits */
+	log_warn("%s: from here on batches have %llu tokens", why->msg, (unsigned long long)r->budget);
+	return true;
+}
+
+/* As run_together, in batches that are as small as the memory wants them. */
+static err_code run_fitting(struct run *r, const uint32_t *units, uint32_t n, struct err *e)
+{
+	err_code rc;
+
+	do {
+		r->too_large = 0;
+		rc = run_together(r, units, n, e);
+	} while (rc == ERR_MEMORY && shrink(r, e));
+	return rc;
+}
+
+/* Scores n units together; after a failure that is some unit's own each of several alone, so that only the guilty
+ * fail. */
 static err_code run_group(struct run *r, const uint32_t *units, uint32_t n, struct err *e)
 {
 	struct err why;
-	err_code rc = run_together(r, units, n, &why);
+	err_code rc = run_fitting(r, units, n, &why);
+	bool own = rc == ERR_NUMERIC || (rc == ERR_MEMORY && r->too_large);
 
-	if (rc == ERR_NUMERIC && n == 1) {
+	if (own && n == 1) {
 		r->sink->failed(r->sink->arg, units[0], &why);
 		return ERR_OK;
 	}
-	if (rc && rc != ERR_NUMERIC) {
+	if (rc && !own) {
 		*e = why;
 		return rc;
 	}

@@ -1,4 +1,5 @@
 /* Results: from unit results to the object that users see. Needs no model, so `serve` calls it too. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,15 +88,39 @@ static const char *count_next(void *arg, uint32_t *unit)
 	return text;
 }
 
+/* What the model asked for in a second, and its share of the device's peak. Plans of before have neither figure. */
+static void write_utilisation(struct json_writer *w, const struct json *engine, double rate)
+{
+	const char *dtype = json_get_string(engine, "dtype"), *device = json_get_string(engine, "device_name");
+	double flops, peak;
+	char why[200];
+
+	if (!json_get_number(engine, "model_flops_per_token", &flops))
+		return;
+	json_put_double(w, "tflops_per_s", rate * flops / 1e12);
+	if (json_get_number(engine, "peak_flops", &peak)) {
+		json_put_double(w, "mfu", rate * flops / peak);
+		return;
+	}
+	snprintf(why, sizeof why, "the peak of %s in %s is not known", device ? device : "the device",
+	         dtype ? dtype : "its dtype");
+	json_put_null(w, "mfu");
+	json_put_string(w, "mfu_reason", why);
+}
+
 /* The engine of the plan, with the times. */
 static void write_engine(struct json_writer *w, const struct json *plan, const struct result_stats *stats)
 {
+	const struct json *engine = json_get(plan, "engine");
+	double rate = stats->seconds > 0 ? (double)stats->tokens / stats->seconds : 0;
+
 	json_begin_object(w, "engine");
-	for (const struct json *m = json_first(json_get(plan, "engine")); m; m = json_next(m))
+	for (const struct json *m = json_first(engine); m; m = json_next(m))
 		json_put_value(w, json_key(m), m);
 	json_put_uint(w, "tokens", stats->tokens);
 	json_put_double(w, "seconds", stats->seconds);
-	json_put_double(w, "tokens_per_s", stats->seconds > 0 ? (double)stats->tokens / stats->seconds : 0);
+	json_put_double(w, "tokens_per_s", rate);
+	write_utilisation(w, engine, rate);
 	json_end_object(w);
 }
 

@@ -95,6 +95,7 @@ struct evaluation {
 	uint32_t n_units;
 	size_t cap_units;
 	uint64_t n_items, n_docs, tokens, largest_chain;
+	double flops;        /* model_flops of all units */
 	struct buf warnings; /* JSON strings with commas between */
 };
 

@@ -2,6 +2,7 @@
  *
  * A plan keeps its evaluation and a reference to its model. Models are shared between plans by path and fingerprints,
  * and one of them has the session (weights on the device): the one that was used last. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -202,8 +203,6 @@ static err_code read_wish(struct worker *w, const struct json *j, struct wish *w
 		return err_set(e, ERR_INPUT, "plan: needs the strings 'model', 'task' and 'dataset'");
 	if (!w->has_device)
 		return err_set(e, ERR_DEVICE, "this worker has no device: it only describes models");
-	if (!wish->dtype || !strcmp(wish->dtype, "auto"))
-		wish->dtype = device_auto_dtype(&w->device);
 	if (json_is_null(wish->position))
 		wish->position = NULL;
 	if (registry_model(&w->options->registry, wish->model, &wish->model_path, e))
@@ -223,7 +222,7 @@ static err_code check_pin(const struct wish *wish, const char *what, const char 
 }
 
 /* Opens the model afresh, so that a change on disk shows, and keeps the one that is loaded if it is the same. */
-static err_code load(struct worker *w, const struct wish *wish, struct loaded **out, struct err *e)
+static err_code load(struct worker *w, const struct wish *wish, const char *dtype, struct loaded **out, struct err *e)
 {
 	struct loaded *l;
 	struct model *m;
@@ -239,7 +238,7 @@ static err_code load(struct worker *w, const struct wish *wish, struct loaded **
 		return e->code;
 	}
 	for (struct loaded *old = w->loaded; old; old = old->next) {
-		if (strcmp(old->model->path, m->path) != 0 || strcmp(old->dtype, wish->dtype) != 0 ||
+		if (strcmp(old->model->path, m->path) != 0 || strcmp(old->dtype, dtype) != 0 ||
 		    strcmp(old->model->fingerprint, m->fingerprint) != 0 ||
 		    strcmp(old->model->tokenizer_fingerprint, m->tokenizer_fingerprint) != 0)
 			continue;
@@ -253,39 +252,24 @@ static err_code load(struct worker *w, const struct wish *wish, struct loaded **
 		return ERR_MEMORY;
 	}
 	l->model = m;
-	strncpy(l->dtype, wish->dtype, sizeof l->dtype - 1);
+	snprintf(l->dtype, sizeof l->dtype, "%s", dtype);
 	l->next = w->loaded;
 	w->loaded = l;
 	*out = l;
 	return ERR_OK;
 }
 
-static struct session_options session_options_of(const struct worker *w, const struct loaded *l)
+/* What the loaded session holds counts as free: it makes room, or is the one asked for. */
+static size_t held_bytes(const struct worker *w, const struct place *place)
 {
-	return (struct session_options){
-	    .device = w->options->device, .dtype = l->dtype, .n_threads = w->options->n_threads};
-}
-
-/* Refuses what cannot fit. What the loaded session holds counts as free: it makes room, or is the one asked for. */
-static err_code check_memory(struct worker *w, const struct planned *p, size_t *need, struct err *e)
-{
-	struct session_options o = session_options_of(w, p->loaded);
-	struct device_info now;
+	struct session_options o = place_session(place);
 	size_t held = 0;
 
-	*need = session_memory(p->loaded->model, &o, evaluation_batch_tokens(p->ev));
-	if (device_describe(w->options->device, &now, e))
-		return e->code;
-	for (struct loaded *l = w->loaded; l; l = l->next) {
-		o = session_options_of(w, l);
-		held += l->session ? session_memory(l->model, &o, 0) : 0;
+	for (const struct loaded *l = w->loaded; l; l = l->next) {
+		o.dtype = l->dtype;
+		held += l->session ? session_memory(l->model, &o, session_batch_tokens(l->session)) : 0;
 	}
-	if (*need <= now.memory_bytes + held)
-		return ERR_OK;
-	return err_set(e, ERR_MEMORY,
-	               "model '%s' in %s with windows of %llu tokens needs %zu MB, and device %s has %zu MB free",
-	               p->loaded->model->name, p->loaded->dtype, (unsigned long long)evaluation_batch_tokens(p->ev),
-	               *need >> 20, w->options->device, (now.memory_bytes + held) >> 20);
+	return held;
 }
 
 static int plan_tick(void *arg, uint64_t done, uint64_t total)
@@ -301,14 +285,9 @@ static int plan_tick(void *arg, uint64_t done, uint64_t total)
 	return stop;
 }
 
-static void emit_planned(struct worker *w, const struct wish *wish, const struct planned *p, const char *signature,
+static void emit_planned(struct worker *w, const struct wish *wish, const struct planned *p, const struct place *place,
                          size_t memory)
 {
-	struct plan_engine engine = {.model_name = wish->model,
-	                             .device = w->device.device,
-	                             .dtype = p->loaded->dtype,
-	                             .signature = signature,
-	                             .memory_bytes = memory};
 	struct buf line = BUF_INIT(WIRE_MAX_LINE);
 	struct json_writer j = JSON_WRITER(&line);
 
@@ -316,14 +295,14 @@ static void emit_planned(struct worker *w, const struct wish *wish, const struct
 	json_put_string(&j, "event", "planned");
 	json_put_int(&j, "job", p->job);
 	json_begin_object(&j, "plan");
-	evaluation_write_plan(p->ev, &engine, &j);
+	evaluation_write_plan(p->ev, wish->model, place, memory, &j);
 	json_end_object(&j);
 	json_end_object(&j);
 	worker_emit(w, &line);
 }
 
 /* Makes the plan; *memory is its estimate. */
-static err_code make_plan(struct worker *w, const struct wish *wish, const char *signature, struct planned *p,
+static err_code make_plan(struct worker *w, const struct wish *wish, const struct place *place, struct planned *p,
                           size_t *memory, struct err *e)
 {
 	struct evaluation_watch watch = {.tick = plan_tick, .arg = w};
@@ -332,12 +311,13 @@ static err_code make_plan(struct worker *w, const struct wish *wish, const char 
 	const struct model *m;
 	err_code rc;
 
-	if (!t || load(w, wish, &p->loaded, e))
+	if (!t || load(w, wish, place->dtype, &p->loaded, e))
 		return e->code;
 	p->loaded->refs++;
 	m = p->loaded->model;
-	if (pinned && strcmp(pinned, signature) != 0)
-		return err_set(e, ERR_CONFLICT, "this worker is '%s', and the job began on '%s'", signature, pinned);
+	if (pinned && strcmp(pinned, place->signature) != 0)
+		return err_set(e, ERR_CONFLICT, "this worker is '%s', and the job began on '%s'", place->signature,
+		               pinned);
 	if (check_pin(wish, "model", wish->model, "model", m->fingerprint, e) ||
 	    check_pin(wish, "tokenizer of", wish->model, "tokenizer", m->tokenizer_fingerprint, e))
 		return e->code;
@@ -346,14 +326,14 @@ static err_code make_plan(struct worker *w, const struct wish *wish, const char 
 		return rc;
 	if (check_pin(wish, "dataset", wish->dataset, "dataset", evaluation_fingerprint(p->ev), e))
 		return e->code;
-	return check_memory(w, p, memory, e);
+	return place_fits(place, m, evaluation_batch_tokens(p->ev), held_bytes(w, place), memory, e);
 }
 
 static void plan(struct worker *w, const struct command *c)
 {
 	struct planned *p = NULL;
-	struct buf signature = BUF_INIT(4096);
 	struct wish wish = {0};
+	struct place place;
 	size_t memory = 0;
 	struct err e;
 	err_code rc;
@@ -364,25 +344,24 @@ static void plan(struct worker *w, const struct command *c)
 	else
 		rc = read_wish(w, c->json, &wish, &e);
 	if (!rc)
-		rc = engine_signature(w->options->device, wish.dtype, &signature, &e);
+		rc = place_init(&place, w->options->device, wish.dtype, w->options->n_threads, &e);
 	if (!rc) {
 		p = mem_zalloc(1, sizeof *p, &e);
 		rc = p ? ERR_OK : ERR_MEMORY;
 	}
 	if (!rc) {
 		p->job = c->job;
-		rc = make_plan(w, &wish, buf_str(&signature), p, &memory, &e);
+		rc = make_plan(w, &wish, &place, p, &memory, &e);
 	}
 	finish(w, c, rc, &e);
 	if (!rc) {
 		p->next = w->plans;
 		w->plans = p;
-		emit_planned(w, &wish, p, buf_str(&signature), memory);
+		emit_planned(w, &wish, p, &place, memory);
 	} else {
 		free_planned(p);
 	}
 	drop_unused(w);
-	buf_release(&signature);
 	free(wish.model_path);
 	free(wish.dataset_path);
 }
@@ -421,7 +400,8 @@ static err_code read_units(const struct json *ranges, uint32_t n_units, uint32_t
 /* The session of the plan's model: there already, or in place of another's. */
 static err_code ensure_session(struct worker *w, struct loaded *l, struct err *e)
 {
-	struct session_options o = session_options_of(w, l);
+	struct session_options o = {
+	    .device = w->options->device, .dtype = l->dtype, .n_threads = w->options->n_threads};
 
 	if (l->session)
 		return ERR_OK;

@@ -18,7 +18,8 @@ static const struct option_spec specs[] = {
     {"--task", "NAME", NULL, "pg19", "what to measure; `--task NAME --help` explains its parameters", 0, NULL},
     {"--data", "PATH", NULL, NULL, "the dataset: a file or folder", 0, NULL},
     {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task", 1, NULL},
-    {"--device", "DEVICE", NULL, "auto", "auto, cpu, cuda:N", 0, NULL},
+    {"--device", "DEVICE", NULL, "auto",
+     "cpu; cuda:N, a GPU by number; auto: the first GPU if there is one, else the CPU", 0, NULL},
     {"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},
     {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},
     {"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL},
@@ -35,8 +36,7 @@ struct local_run {
 	struct model *model;
 	struct evaluation *ev;
 	struct session *session;
-	struct session_options session_options;
-	struct device_info device;
+	struct place place;
 	struct output out, items;
 
 	char **results;   /* [n_units], NULL where a unit failed */
@@ -111,9 +111,6 @@ static err_code read_request(struct local_run *r, struct err *e)
 		return e->code;
 	if (position && json_parse(position, strlen(position), &r->position, e))
 		return err_wrap(e, "--position");
-	r->session_options.device = options_get(r->options, "--device");
-	r->session_options.dtype = options_get(r->options, "--dtype");
-	r->session_options.n_threads = (uint32_t)strtoul(options_get(r->options, "--threads"), NULL, 10);
 	if (output_open(&r->out, "--out", options_get(r->options, "--out"), e) ||
 	    output_open(&r->items, "--items", options_get(r->options, "--items"), e))
 		return e->code;
@@ -132,29 +129,14 @@ static int plan_tick(void *arg, uint64_t done, uint64_t total)
 	return progress_interrupted();
 }
 
-static err_code check_memory(const struct local_run *r, size_t *need, struct err *e)
-{
-	*need = session_memory(r->model, &r->session_options, evaluation_batch_tokens(r->ev));
-	if (*need <= r->device.memory_bytes)
-		return ERR_OK;
-	return err_set(e, ERR_MEMORY, "windows of %llu tokens need %zu MB, and device %s has %zu MB free",
-	               (unsigned long long)evaluation_batch_tokens(r->ev), *need >> 20, r->device.device,
-	               r->device.memory_bytes >> 20);
-}
-
-static err_code parse_plan(struct local_run *r, const char *signature, size_t memory, struct err *e)
+static err_code parse_plan(struct local_run *r, size_t memory, struct err *e)
 {
 	struct buf text = BUF_INIT((size_t)1 << 30);
 	struct json_writer w = JSON_WRITER(&text);
-	struct plan_engine engine = {.model_name = r->model->name,
-	                             .device = r->device.device,
-	                             .dtype = r->session_options.dtype,
-	                             .signature = signature,
-	                             .memory_bytes = memory};
 	err_code rc;
 
 	json_begin_object(&w, NULL);
-	evaluation_write_plan(r->ev, &engine, &w);
+	evaluation_write_plan(r->ev, r->model->name, &r->place, memory, &w);
 	json_end_object(&w);
 	rc = buf_check(&text, "plan", e);
 	if (!rc)
@@ -165,19 +147,16 @@ static err_code parse_plan(struct local_run *r, const char *signature, size_t me
 
 static err_code make_plan(struct local_run *r, struct err *e)
 {
-	struct evaluation_watch watch = {.tick = plan_tick};
+	uint32_t n_threads = (uint32_t)strtoul(options_get(r->options, "--threads"), NULL, 10);
 	const char *data = options_get(r->options, "--data");
-	struct buf signature = BUF_INIT(4096);
+	struct evaluation_watch watch = {.tick = plan_tick};
 	char *name = path_name(data, e);
 	size_t memory = 0;
 	err_code rc = name ? ERR_OK : e->code;
 
 	if (!rc)
-		rc = device_describe(r->session_options.device, &r->device, e);
-	if (!rc && !strcmp(r->session_options.dtype, "auto"))
-		r->session_options.dtype = device_auto_dtype(&r->device);
-	if (!rc)
-		rc = engine_signature(r->session_options.device, r->session_options.dtype, &signature, e);
+		rc = place_init(&r->place, options_get(r->options, "--device"), options_get(r->options, "--dtype"),
+		                n_threads, e);
 	if (!rc)
 		rc = model_open(options_get(r->options, "--model"), r->position, &r->model, e);
 	if (!rc)
@@ -185,11 +164,10 @@ static err_code make_plan(struct local_run *r, struct err *e)
 	if (!rc)
 		rc = evaluation_open(r->model, r->task, r->params, data, name, &watch, &r->ev, e);
 	if (!rc)
-		rc = check_memory(r, &memory, e);
+		rc = place_fits(&r->place, r->model, evaluation_batch_tokens(r->ev), 0, &memory, e);
 	if (!rc)
-		rc = parse_plan(r, buf_str(&signature), memory, e);
+		rc = parse_plan(r, memory, e);
 	free(name);
-	buf_release(&signature);
 	return rc;
 }
 
@@ -232,8 +210,13 @@ static void stop_session(void *arg)
 static err_code score(struct local_run *r, struct err *e)
 {
 	struct evaluation_sink sink = {.done = unit_done, .failed = unit_failed, .arg = r};
-	struct progress progress = {
-	    .done = done_tokens, .stop = stop_session, .arg = r, .total = evaluation_tokens(r->ev), .unit = "tokens"};
+	struct progress progress = {.done = done_tokens,
+	                            .stop = stop_session,
+	                            .arg = r,
+	                            .total = evaluation_tokens(r->ev),
+	                            .unit = "tokens",
+	                            .full_rate = place_peak_flops(&r->place) / evaluation_flops_per_token(r->ev)};
+	struct session_options options = place_session(&r->place);
 	struct progress_thread *thread = NULL;
 	uint32_t n = evaluation_n_units(r->ev);
 	uint32_t *units = mem_alloc(n, sizeof *units, e);
@@ -246,7 +229,7 @@ static err_code score(struct local_run *r, struct err *e)
 	for (uint32_t i = 0; !rc && i < n; i++)
 		units[i] = i;
 	if (!rc)
-		rc = session_open(r->model, &r->session_options, &r->session, e);
+		rc = session_open(r->model, &options, &r->session, e);
 	if (!rc)
 		rc = progress_start(&progress, &thread, e);
 	begun_s = clock_mono_s();

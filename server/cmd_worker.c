@@ -6,7 +6,7 @@
 #include "server/options.h"
 
 static const struct option_spec specs[] = {
-    {"--device", "DEVICE", NULL, "auto", "cpu, cuda:N, auto, or none: only describes models", 0, NULL},
+    {"--device", "DEVICE", NULL, "auto", "cpu; cuda:N, a GPU by number; auto; or none: only describes models", 0, NULL},
     {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},
     {"--models", "DIR", NULL, NULL, "where models are", 1, NULL},
     {"--datasets", "DIR", NULL, NULL, "where datasets are", 1, NULL},

@@ -32,6 +32,25 @@ static double rate_of(const struct job *j, int64_t done)
 	return j->started_ms && elapsed_s >= 1 ? (double)done / elapsed_s : 0;
 }
 
+/* The share of the device's peak that the model's arithmetic reaches at this rate; of running jobs, which are few. */
+static void put_utilisation(struct json_writer *w, const struct job *j, double rate)
+{
+	struct json *plan = NULL;
+	const struct json *engine;
+	double flops, peak;
+	struct err ignored;
+
+	if (j->state == JOB_RUNNING && j->plan && json_parse(j->plan, strlen(j->plan), &plan, &ignored))
+		plan = NULL;
+	engine = json_get(plan, "engine");
+	if (rate > 0 && json_get_number(engine, "model_flops_per_token", &flops) &&
+	    json_get_number(engine, "peak_flops", &peak))
+		json_put_double(w, "mfu", rate * flops / peak);
+	else
+		json_put_null(w, "mfu");
+	json_free(plan);
+}
+
 static void put_progress(struct json_writer *w, const struct job *j, int64_t live)
 {
 	int64_t done = j->done_tokens + (live > 0 ? live : 0);
@@ -48,6 +67,7 @@ static void put_progress(struct json_writer *w, const struct job *j, int64_t liv
 		json_put_double(w, "eta_s", (double)(int64_t)((double)(j->total_tokens - done) / rate * 10) / 10);
 	else
 		json_put_null(w, "eta_s");
+	put_utilisation(w, j, rate);
 	json_put_int(w, "units_done", j->done_units);
 	json_put_int(w, "units_failed", j->failed_units);
 	json_put_int(w, "units_total", j->n_units);

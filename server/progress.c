@@ -59,6 +59,8 @@ static void draw_bar(const struct progress_thread *t, double part, double rate, 
 
 	progress_bar(part, bar);
 	fprintf(stderr, "\r[%s] %5.1f %%  %.0f %s/s", bar, 100 * part, rate, t->p->unit);
+	if (t->p->full_rate > 0)
+		fprintf(stderr, " (%.0f %% of peak)", 100 * rate / t->p->full_rate);
 	if (left >= 0)
 		fprintf(stderr, "  %d:%02d left", (int)left / 60, (int)left % 60);
 	fputs("\x1b[K", stderr);

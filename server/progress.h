@@ -13,6 +13,7 @@ struct progress {
 	void *arg;
 	uint64_t total;
 	const char *unit; /* "tokens" */
+	double full_rate; /* units a second at the device's peak; 0: not known */
 };
 
 /* A bar of this share, 0 to 1. */

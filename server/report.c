@@ -314,14 +314,17 @@ static void put_head(const struct json *result, bool markdown, struct buf *out)
 static void put_foot(const struct json *result, struct buf *out)
 {
 	const struct json *engine = json_get(result, "engine");
-	double seconds, rate;
+	double seconds, rate, tflops, mfu;
 	char count[CELL];
 	int64_t tokens;
 
 	if (json_get_integer(engine, "tokens", &tokens) && json_get_number(engine, "seconds", &seconds) &&
 	    json_get_number(engine, "tokens_per_s", &rate)) {
 		format_count(count, tokens);
-		buf_printf(out, "\n%s tokens in %.1f s: %.0f tokens/s\n", count, seconds, rate);
+		buf_printf(out, "\n%s tokens in %.1f s: %.0f tokens/s", count, seconds, rate);
+		if (json_get_number(engine, "tflops_per_s", &tflops) && json_get_number(engine, "mfu", &mfu))
+			buf_printf(out, ", %.0f TFLOP/s: %.0f %% of the device's peak", tflops, 100 * mfu);
+		buf_puts(out, "\n");
 	}
 	if (json_true(json_get(result, "partial")))
 		buf_puts(out, "PARTIAL: some units failed or are not done; the figures are over the rest\n");

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,13 +75,13 @@ struct outcome {
 
 static void evaluate(const char *params_text, struct outcome *o)
 {
-	struct plan_engine engine = {.model_name = "tiny", .device = "cpu", .dtype = "f32", .signature = "s"};
+	struct place place = {.device = {.device = "cpu", .name = "a processor"}, .dtype = "f32", .signature = "s"};
 	struct buf text = BUF_INIT(1 << 24);
 	struct json_writer w = JSON_WRITER(&text);
 
 	ck_ok(try_open(params_text, &o->ev), &e);
 	json_begin_object(&w, NULL);
-	evaluation_write_plan(o->ev, &engine, &w);
+	evaluation_write_plan(o->ev, "tiny", &place, 1, &w);
 	json_end_object(&w);
 	o->plan = fixture_json(buf_str(&text));
 	buf_release(&text);
@@ -485,6 +486,78 @@ static void never_fails(void *arg, uint32_t unit, const struct err *why)
 	ck_abort_msg("unit %u: %s", unit, why->msg);
 }
 
+/* -- memory ------------------------------------------------------------------------------------ */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true /* their shadow is larger than any limit */
+#else
+#define SANITIZED false
+#endif
+
+static struct rlimit unlimited;
+
+/* This process may take `bytes` more of address space. */
+static void limit_memory(size_t bytes)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	struct rlimit limit;
+	char line[100];
+
+	ck_assert_ptr_nonnull(f);
+	ck_assert_ptr_nonnull(fgets(line, sizeof line, f));
+	fclose(f);
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &unlimited), 0);
+	limit = unlimited;
+	limit.rlim_cur = strtoul(line, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE) + bytes;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+/* 4 KB a token for the residual alone: a batch of 8192 needs more than 32 MB, one chain of 256 little. */
+START_TEST(batches_that_do_not_fit_are_halved_and_a_chain_that_does_not_fails_its_unit)
+{
+	struct fixture_model f = FIXTURE_MODEL_DEFAULT;
+	struct fixture_units whole, halved;
+	struct session *first = session;
+	struct model *m, *old = model;
+	struct evaluation *ev;
+
+	if (SANITIZED) {
+		fixture_skip("batches that do not fit", "sanitized");
+		return;
+	}
+	f.dim = 1024;
+	f.n_layer = 1;
+	f.n_vocab = 257;
+	f.tokenizer = true;
+	m = model = fixture_model_make(&f);
+	session = fixture_eval_session(m);
+	write_words("a.txt", 30000, 1);
+	write_words("b.txt", 20000, 2);
+	ck_ok(try_open("{\"lengths\":[256,16384]}", &ev), &e);
+	ck_assert_uint_eq(evaluation_n_units(ev), 4);
+	fixture_units_init(&whole, 4);
+	fixture_units_init(&halved, 4);
+	fixture_run(ev, session, NULL, 0, &whole);
+	session_close(session);
+	session = fixture_eval_session(m);
+	limit_memory((size_t)24 << 20);
+	fixture_run(ev, session, NULL, 0, &halved);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &unlimited), 0);
+	for (uint32_t i = 0; i < 4; i += 2) {
+		ck_assert_str_eq(halved.text[i], whole.text[i]);
+		ck_assert_ptr_null(halved.text[i + 1]);
+		ck_assert_ptr_nonnull(strstr(halved.error[i + 1], "a batch of 16385 tokens: "));
+	}
+	fixture_units_release(&whole);
+	fixture_units_release(&halved);
+	evaluation_free(ev);
+	session_close(session);
+	model_free(m);
+	session = first;
+	model = old;
+}
+END_TEST
+
 START_TEST(a_run_stops_when_its_sink_or_the_session_says_so)
 {
 	int n = 0;
@@ -741,6 +814,7 @@ Suite *evaluation_suite(void)
 	tcase_add_test(c, units_come_out_the_same_whatever_they_are_scored_with);
 	tcase_add_test(c, a_large_document_is_cut_into_units_that_fold_to_one_item);
 	tcase_add_test(c, a_unit_that_is_not_finite_fails_alone);
+	tcase_add_test(c, batches_that_do_not_fit_are_halved_and_a_chain_that_does_not_fails_its_unit);
 	tcase_add_test(c, a_run_stops_when_its_sink_or_the_session_says_so);
 	tcase_add_test(c, subsets_take_the_first_long_enough_documents_and_cut_them);
 	tcase_add_test(c, short_documents_are_ragged_with_a_warning_or_skipped_and_counted);

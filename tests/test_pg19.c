@@ -425,7 +425,8 @@ START_TEST(a_result_with_missing_units_is_marked_partial)
 	static const char plan_text[] =
 	    "{\"model\":{\"name\":\"m\",\"fingerprint\":\"sha256:1\",\"n_params\":5,\"position\":{}},"
 	    "\"dataset\":{\"name\":\"d\",\"fingerprint\":\"sha256:2\",\"n_items\":1},"
-	    "\"engine\":{\"device\":\"cpu\",\"dtype\":\"f32\"},\"n_units\":2,\"warnings\":[\"w\"]}";
+	    "\"engine\":{\"device\":\"cuda:0\",\"dtype\":\"bf16\",\"model_flops_per_token\":2e9,\"peak_flops\":1e11},"
+	    "\"n_units\":2,\"warnings\":[\"w\"]}";
 	static const char *const units[] = {UNIT(0, 0, 64, 0, 1, KEY("0123456789abcdef"), 3, 7.5, 16, 2),
 	                                    UNIT(1, 1, 64, 0, 1, KEY("0123456789abcdef"), 3, 7.5, 16, 2)};
 	struct json *plan = fixture_json(plan_text), *params = fixture_params("{\"lengths\":[64]}");
@@ -447,6 +448,8 @@ START_TEST(a_result_with_missing_units_is_marked_partial)
 		ck_assert_int_eq(json_true(json_get(r, "partial")), have == 1);
 		ck_assert_double_eq(fixture_member(r, "schema"), 1);
 		ck_assert_double_eq(fixture_member(json_get(r, "engine"), "tokens_per_s"), 25);
+		ck_assert_double_eq(fixture_member(json_get(r, "engine"), "tflops_per_s"), 0.05);
+		ck_assert_double_eq(fixture_member(json_get(r, "engine"), "mfu"), 0.5);
 		ck_assert_str_eq(json_get_string(json_get(r, "model"), "name"), "m");
 		ck_assert_str_eq(json_get_string(json_get(r, "task"), "name"), "pg19");
 		ck_assert_uint_eq(json_count(json_get(r, "warnings")), 1);

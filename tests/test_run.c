@@ -95,6 +95,9 @@ START_TEST(a_json_result_has_every_member_of_the_contract)
 	ck_assert_str_eq(json_get_string(json_get(r, "engine"), "dtype"), "f32");
 	ck_assert_double_eq(fixture_member(json_get(r, "engine"), "tokens"), 2 * (78 + 39)); /* CRLF is LF */
 	ck_assert_double_gt(fixture_member(json_get(r, "engine"), "tokens_per_s"), 0);
+	ck_assert_double_gt(fixture_member(json_get(r, "engine"), "model_flops_per_token"), 1000);
+	ck_assert(json_is_null(json_get(json_get(r, "engine"), "mfu")));
+	ck_assert_ptr_nonnull(strstr(json_get_string(json_get(r, "engine"), "mfu_reason"), "in f32 is not known"));
 	ck_assert(json_is_array(json_get(r, "warnings")));
 	ck_assert_ptr_null(json_get(r, "partial"));
 	m = fixture_metric(json_get(r, "metrics"), "ppl_token", 32);
@@ -418,8 +421,8 @@ static const char result_text[] =
     "\"overflow\"},"
     "{\"name\":\"acc\",\"group\":\"cn\",\"value\":0.5,\"stderr\":0.1,\"n\":25,\"unit\":\"fraction\"},"
     "{\"name\":\"nll_position\",\"from\":1,\"to\":2,\"value\":0.1,\"stderr\":0.2,\"n\":2,\"unit\":\"nats/token\"}],"
-    "\"engine\":{\"device\":\"cpu\",\"dtype\":\"f32\",\"tokens\":1000,\"seconds\":2,\"tokens_per_s\":500},\"warnings\":"
-    "[],\"partial\":true}";
+    "\"engine\":{\"device\":\"cpu\",\"dtype\":\"f32\",\"tokens\":1000,\"seconds\":2,\"tokens_per_s\":500,"
+    "\"tflops_per_s\":400,\"mfu\":0.404},\"warnings\":[],\"partial\":true}";
 
 static void check_report(enum report_format format, const char *want)
 {
@@ -444,7 +447,7 @@ START_TEST(a_report_is_aligned_and_marks_what_is_null)
 	                           "metric   value       ±   n      unit\n"
 	                           "acc cn  0.5000  0.1000  25  fraction\n"
 	                           "\n"
-	                           "1,000 tokens in 2.0 s: 500 tokens/s\n"
+	                           "1,000 tokens in 2.0 s: 500 tokens/s, 400 TFLOP/s: 40 % of the device's peak\n"
 	                           "PARTIAL: some units failed or are not done; the figures are over the rest\n");
 }
 END_TEST
@@ -464,7 +467,7 @@ START_TEST(markdown_is_the_same_as_tables)
 	             "|:--|--:|--:|--:|--:|\n"
 	             "| acc cn | 0.5000 | 0.1000 | 25 | fraction |\n"
 	             "\n"
-	             "1,000 tokens in 2.0 s: 500 tokens/s\n"
+	             "1,000 tokens in 2.0 s: 500 tokens/s, 400 TFLOP/s: 40 % of the device's peak\n"
 	             "PARTIAL: some units failed or are not done; the figures are over the rest\n");
 }
 END_TEST

@@ -225,10 +225,13 @@ export class Detail {
 			['Tokenizer', fingerprint(model.tokenizer_fingerprint)], ['Dataset', fingerprint(dataset.fingerprint)],
 			['Parameters', model.n_params && count(model.n_params)],
 			['Items', dataset.n_items && count(dataset.n_items)],
-			['Position', model.position], ['Device', engine?.device], ['Number format', engine?.dtype],
+			['Position', model.position],
+			['Device', engine && [engine.device, engine.device_name].filter(Boolean).join(', ')],
+			['Number format', engine?.dtype],
 			['Engine', engine?.signature ?? engine?.version], ['Tokens', engine?.tokens && count(engine.tokens)],
 			['Time', engine?.seconds && duration(engine.seconds)],
-			['Speed', engine?.tokens_per_s && `${count(engine.tokens_per_s)} tokens/s`]]);
+			['Speed', engine?.tokens_per_s && `${count(engine.tokens_per_s)} tokens/s`],
+			['Utilisation', engine?.mfu > 0 && `${Math.round(100 * engine.mfu)} % of the device's peak`]]);
 	}
 
 	async act(call, then) {

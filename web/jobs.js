@@ -44,7 +44,7 @@ export function newProgress() {
 }
 
 function progressText(job) {
-	const { done = 0, total = 0, unit = 'tokens', eta_s: eta } = job.progress ?? {};
+	const { done = 0, total = 0, unit = 'tokens', eta_s: eta, mfu } = job.progress ?? {};
 	if (job.state === 'queued')
 		return job.waiting ? `waiting: ${job.waiting}` : 'waiting for a worker';
 	if (!total)
@@ -52,7 +52,8 @@ function progressText(job) {
 	const rate = unit === 'tokens' ? rateOf(job) : 0;
 	return [
 		`${Math.floor((100 * done) / total)} %`, `${compact(done)} of ${compact(total)} ${unit}`,
-		rate > 0 && `${compact(rate)} tokens/s`, eta > 0 && `${duration(Math.max(1, Math.round(eta)))} left`,
+		rate > 0 && `${compact(rate)} tokens/s`, mfu > 0 && `${Math.round(100 * mfu)} % of peak`,
+		eta > 0 && `${duration(Math.max(1, Math.round(eta)))} left`,
 	].filter(Boolean).join(' · ');
 }
 
