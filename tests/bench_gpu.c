@@ -195,12 +195,14 @@ static err_code trace_ops(const struct options *o, const struct model *m, struct
 	struct forward_control control = {0};
 	struct backend *b = NULL;
 	struct backend_ops t;
-	enum dtype dtype;
+	enum dtype dtype = DTYPE_BF16;
 	err_code rc;
 
+	for (enum dtype d = DTYPE_F32; d <= DTYPE_BF16; d++)
+		if (!strcmp(o->dtype, dtype_name(d)))
+			dtype = d;
 	snprintf(device, sizeof device, "cuda:%u", o->device);
-	if ((rc = device_backend(device, &trace.ops, e)) || (rc = device_dtype(trace.ops, o->dtype, &dtype, e)) ||
-	    (rc = trace.ops->open(m, &so, dtype, &b, e)))
+	if ((rc = device_backend(device, &trace.ops, e)) || (rc = trace.ops->open(m, &so, dtype, &b, e)))
 		return rc;
 	t = *trace.ops;
 	t.begin = trace_begin;

@@ -310,7 +310,8 @@ def add_row(rows, what, our, peer, unit, bars, rate, also, at_most=False, others
     verdict = judge(ratio, bars, at_most) + (f"/{judge(plain, bars)}" if plain else "")
     row = {"what": what, "ours": our, "peer": peer, "unit": unit, "ratio": ratio, "ratio_f32": over(others.get("f32")),
            "ratio_plain": plain, "floor": rate(our) if our and rate else None,
-           "peer_floor": rate(peer) if peer and rate else None, "least": bars and bars[0], "aim": bars and bars[1], "verdict": verdict, "also": also, "peers": others}
+           "peer_floor": rate(peer) if peer and rate else None, "least": bars and bars[0],
+           "aim": bars and bars[1], "verdict": verdict, "also": also, "peers": others}
     rows.append(row)
     say(format_row(row))
 
@@ -319,10 +320,10 @@ def attention_peer(backend, d_qk, d_v, n_head, n_seq, length, repeat):
     """FLOP/s, or None where the backend does not take the shape"""
     make = lambda d: [torch.randn(n_seq, n_head, length, d, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
     q, k, v = make(d_qk), make(d_qk), make(d_v)
-    scale = (d_qk if d_qk == d_v else d_v) ** -0.5
     try:
         with torch.no_grad(), sdpa_kernel(backend):
-            s = timed(lambda i: F.scaled_dot_product_attention(q[i % 3], k[i % 3], v[i % 3], is_causal=True, scale=scale), repeat)
+            call = lambda i: F.scaled_dot_product_attention(q[i], k[i], v[i], is_causal=True, scale=d_v**-0.5)
+            s = timed(lambda i: call(i % 3), repeat)
     except RuntimeError:
         return None
     return attention_flops(n_seq, length, n_head, d_qk, d_v) / s
@@ -334,8 +335,7 @@ def attention_rows(args, rows):
         for d_qk, d_v, n_head, pope in ATTENTION:
             size = (d_qk, d_v, n_head, n_seq, length)
             cudnn = attention_peer(SDPBackend.CUDNN_ATTENTION, *size, 2 * args.repeat)
-            with torch.no_grad():
-                flash = None if pope else attention_peer(SDPBackend.FLASH_ATTENTION, *size, args.repeat)
+            flash = None if pope else attention_peer(SDPBackend.FLASH_ATTENTION, *size, args.repeat)
             our = ours(args, "--attention", "--head-dim", d_v, "--heads", n_head, "--sequences", n_seq, "--length", length,
                        "--repeat", 2 * args.repeat, *(["--pope"] if pope else []))
             name = f"{d_qk}/{d_v}"
@@ -359,7 +359,8 @@ def score_config(args, rows, path, weights, model, pope, shape):
     peer = Model(weights, model, pope, length).eval()
     speed, logprobs, starts = {}, None, {}
     for kind in args.kinds:
-        speed[kind], got, starts[kind] = run_peer(peer, batches, kind, args.repeat if kind == args.kinds[0] else args.repeat // 2)
+        repeat = args.repeat if kind == args.kinds[0] else args.repeat // 2
+        speed[kind], got, starts[kind] = run_peer(peer, batches, kind, repeat)
         logprobs = got if logprobs is None or kind == "f32" else logprobs
     best = max(speed.values())
     del peer
