@@ -75,8 +75,8 @@ __device__ __forceinline__ void from_f32(__half *out, float x)
 	*out = __float2half_rn(x);
 }
 
-/* N elements in memory, moved by as few instructions as their alignment allows. A vector is aligned to its size, at most
- * 16 bytes. */
+/* N elements in memory, moved by as few instructions as their alignment allows: a vector is aligned to its size, at
+ * most 16 bytes. */
 template <typename T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) vec {
 	T v[N];
@@ -136,6 +136,16 @@ __device__ __forceinline__ void store(T *p, const float (&x)[N])
 
 	from_f32(&out, x);
 	*reinterpret_cast<vec<T, N> *>(p) = out;
+}
+
+/* As words: the compiler would store halves one by one. */
+template <typename T, int N>
+__device__ __forceinline__ void store_zeros(T *p)
+{
+	if constexpr (sizeof(T) * N == 16)
+		*reinterpret_cast<uint4 *>(p) = make_uint4(0, 0, 0, 0);
+	else
+		*reinterpret_cast<vec<T, N> *>(p) = {};
 }
 
 /* -- fast functions: 2 ulp and absolute 2^-22 near 1; results and arguments below 2^-126 are zero ------ */

@@ -1,24 +1,36 @@
 /* From the fused q, k, v product to what attention reads: biases, the position scheme, keys and values in their slots.
  * And the copies of keys and values between slots.
  *
- * A block takes some rows. Its threads compute each row's angles once, into shared memory; then a thread keeps the
- * cosines and sines of N channels of one row in registers (rope: N pairs of channels) and walks over the row's heads,
- * UNROLL of them in flight. What a block's place or size is changes no bit: an element's arithmetic knows no other.
+ * A block takes some rows. It starts their copy into shared memory, and computes each row's angles once while it waits;
+ * then a thread keeps the cosines and sines of N channels of one row in registers (rope: N pairs of channels) and walks
+ * over the row's heads. What a block's place or size is changes no bit: an element's arithmetic knows no other.
  *
- * Bytes an element of qkv in half types: 2 read, 2 written (pope: 4 for q and k) and padding. Memory is the bound as
- * long as an element of pope takes less than 41 instructions (H200: 18 bytes a clock and SM, 128 lanes): it takes 16. */
+ * Bytes an element of qkv in half types: 2 read, 2 written (pope: 4 for q and k), and padding. Memory is the bound as
+ * long as an element of pope takes less than 41 instructions (H200: 18 bytes a clock and SM, 128 lanes): it takes 18.
+ * H200, bf16, 32768 rows: 12 heads of 64 rope 79.9 us, pope 108 us; 20 heads 130, 176; 32/8 heads of 128 205, 293:
+ * 3.7 to 3.9 TB/s of 4.16 that a copy reaches. */
 #include <type_traits>
 
 #include "kernels/cuda.cuh"
 
-#define THREADS  256
-#define MAX_ROWS 8
-#define F16_MAX  65504.0f
-#define F32_MAX  3.4028234e38f
+#define THREADS     128
+#define MAX_ROWS    8
+#define STAGE_BYTES 20480 /* of a block's rows, though one row may need more: eight blocks an SM */
+#define MIN_GRID    264   /* fewer rows a block rather than fewer blocks: two for each of 132 SMs */
+#define F16_MAX     65504.0f
+#define F32_MAX     3.4028234e38f
+
+/* Single elements are for shapes that no vector fits: there a head may need a thread for each of its channels. */
+template <int N>
+constexpr uint32_t threads_of()
+{
+	return N == 1 ? KERN_MAX_HEAD_DIM : THREADS;
+}
 
 /* How a block's threads divide: thread = (lane * rows + row) * units + unit. */
 struct grain {
 	uint32_t units, rows, lanes; /* units: of N channels or pairs; lanes: heads at a time */
+	uint32_t turn_bytes;         /* shared memory of the angles, before the rows */
 };
 
 static __device__ __forceinline__ float limit_of(const float *)
@@ -34,7 +46,7 @@ static __device__ __forceinline__ float limit_of(const __nv_bfloat16 *)
 	return F32_MAX;
 }
 
-/* max(x, 0) + log(1 + e^-|x|). For f16: absolute error 2e-7, a third of f16's last place at 1e-3. */
+/* max(x, 0) + log(1 + e^-|x|). For f16: absolute error 2e-7, a fifth of f16's last place at 1e-3. */
 template <typename Q>
 static __device__ __forceinline__ float softplus(float x)
 {
@@ -56,6 +68,7 @@ static __device__ __forceinline__ float phase(uint64_t pos, uint64_t freq)
 static __device__ __forceinline__ void turn(float *cosines, float *sines, const struct kern_qkv_post_cuda &a,
                                             uint32_t row0, uint32_t n_rows, uint32_t n_freq)
 {
+#pragma unroll 1
 	for (uint32_t i = threadIdx.x; i < n_rows * n_freq; i += blockDim.x) {
 		const uint32_t r = i / n_freq;
 		float s, c;
@@ -66,7 +79,6 @@ static __device__ __forceinline__ void turn(float *cosines, float *sines, const 
 		cosines[i] = c * a.amplitude;
 		sines[i] = s * a.amplitude;
 	}
-	__syncthreads();
 }
 
 template <int N>
@@ -80,58 +92,52 @@ static __device__ __forceinline__ bool beyond(const float (&x)[N], float limit)
 	return bad;
 }
 
-/* N zeros at a time into columns [from, to) of a head's row, by the threads of its units */
-template <typename T, int N>
-static __device__ __forceinline__ void pad(T *out, uint32_t from, uint32_t to, uint32_t unit, uint32_t n_units)
-{
-	const float zeros[N] = {};
+/* What a thread knows: its row, where the row's outputs go, its channels and their angles. */
+template <int N>
+struct place {
+	uint32_t row, slot, unit, lane;
+	float cosine[N], sine[N];
+};
 
-	for (uint32_t i = from + unit * N; i < to; i += n_units * N)
-		store(out + i, zeros);
-}
+enum part { QUERY, KEY, VALUE };
 
 /* One head's channels [unit N, (unit + 1) N) in pope, in rope these and the ones head_dim/2 further on: to where they
  * go. Returns whether a value is beyond what its type holds. */
-template <typename T, typename Q, bool POPE, int N>
-static __device__ __forceinline__ bool put(const struct kern_qkv_post_cuda &a, uint32_t head, uint32_t row,
-                                           uint32_t slot, uint32_t unit, uint32_t n_units, float (&x)[POPE ? 1 : 2][N],
-                                           const float (&cosine)[N], const float (&sine)[N])
+template <typename T, typename Q, bool POPE, int N, enum part PART>
+static __device__ __forceinline__ bool put(const struct kern_qkv_post_cuda &a, const struct place<N> &p, uint32_t head,
+                                           const float (&x)[POPE ? 1 : 2][N])
 {
-	const uint32_t d = a.head_dim, at = unit * N, n_qk = a.n_head + a.n_kv_head;
+	const uint32_t d = a.head_dim, at = p.unit * N;
 	const uint32_t second = POPE ? a.d_qk / 2 : d / 2; /* where the other half of the outputs lies */
-	const bool key = head >= a.n_head;
 	float y[2][N];
-	Q *out;
 
-	if (head >= n_qk) {
-		T *v = (T *)a.v + ((size_t)(head - n_qk) * a.n_slots + slot) * a.d_v;
+	if (PART == VALUE) {
+		T *v = (T *)a.v + ((size_t)head * a.n_slots + p.slot) * a.d_v;
 		bool bad = false;
 
 #pragma unroll
-		for (int p = 0; p < (POPE ? 1 : 2); p++) {
-			store(v + at + p * second, x[p]);
-			bad |= beyond(x[p], limit_of((T *)nullptr));
+		for (int i = 0; i < (POPE ? 1 : 2); i++) {
+			store(v + at + i * second, x[i]);
+			bad |= beyond(x[i], limit_of((T *)nullptr));
 		}
-		if (d < a.d_v)
-			pad<T, N>(v, d, a.d_v, unit, n_units);
 		return bad;
 	}
-	out = key ? (Q *)a.k + ((size_t)(head - a.n_head) * a.n_slots + slot) * a.d_qk
-	          : (Q *)a.q + ((size_t)head * a.q_rows + row) * a.d_qk;
+	Q *out = PART == KEY ? (Q *)a.k + ((size_t)head * a.n_slots + p.slot) * a.d_qk
+	                     : (Q *)a.q + ((size_t)head * a.q_rows + p.row) * a.d_qk;
 	if (POPE) {
 		float cd[N], sd[N];
 
-		if (key) {
-			load(cd, a.cos_delta + (head - a.n_head) * d + at);
-			load(sd, a.sin_delta + (head - a.n_head) * d + at);
+		if (PART == KEY) {
+			load(cd, a.cos_delta + head * d + at);
+			load(sd, a.sin_delta + head * d + at);
 		}
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			float mu = softplus<Q>(x[0][i]), c = cosine[i], s = sine[i];
+			float mu = softplus<Q>(x[0][i]), c = p.cosine[i], s = p.sine[i];
 
-			if (key) { /* cos(p + delta), sin(p + delta) */
-				c = cosine[i] * cd[i] - sine[i] * sd[i];
-				s = sine[i] * cd[i] + cosine[i] * sd[i];
+			if (PART == KEY) { /* cos(p + delta), sin(p + delta) */
+				c = p.cosine[i] * cd[i] - p.sine[i] * sd[i];
+				s = p.sine[i] * cd[i] + p.cosine[i] * sd[i];
 			}
 			y[0][i] = mu * c;
 			y[1][i] = mu * s;
@@ -141,89 +147,150 @@ static __device__ __forceinline__ bool put(const struct kern_qkv_post_cuda &a, u
 		for (int i = 0; i < N; i++) {
 			float lo = x[0][i], hi = x[POPE ? 0 : 1][i];
 
-			y[0][i] = lo * cosine[i] - hi * sine[i];
-			y[1][i] = hi * cosine[i] + lo * sine[i];
+			y[0][i] = lo * p.cosine[i] - hi * p.sine[i];
+			y[1][i] = hi * p.cosine[i] + lo * p.sine[i];
 		}
 	}
 	store(out + at, y[0]);
 	store(out + second + at, y[1]);
-	if (POPE && d < second)
-		pad<Q, N>(out, d, second, unit, n_units);
-	if (second + (POPE ? d : d / 2) < a.d_qk)
-		pad<Q, N>(out, second + (POPE ? d : d / 2), a.d_qk, unit, n_units);
 	return beyond(y[0], limit_of((Q *)nullptr)) || beyond(y[1], limit_of((Q *)nullptr));
 }
 
-template <typename T, typename Q, bool POPE, int N>
-__global__ void __launch_bounds__(THREADS)
-    qkv_post(const __grid_constant__ struct kern_qkv_post_cuda a, const struct grain g)
+/* Starts the copy of n elements, in vectors of N. */
+template <typename T, int N>
+static __device__ __forceinline__ void stage(T *shared, const T *in, uint32_t n)
 {
-	constexpr int PARTS = POPE ? 1 : 2, UNROLL = POPE ? 4 : 2;
-	extern __shared__ float4 shared[];
-	const uint32_t d = a.head_dim, n_freq = POPE ? d : d / 2, n_all = a.n_head + 2 * a.n_kv_head;
-	const uint32_t unit = threadIdx.x % g.units, r = threadIdx.x / g.units % g.rows;
-	const uint32_t lane = threadIdx.x / g.units / g.rows, row0 = blockIdx.x * g.rows, row = row0 + r;
-	float *cosines = (float *)shared, *sines = cosines + g.rows * n_freq;
-	float cosine[N], sine[N];
-	uint32_t slot;
+	for (uint32_t i = threadIdx.x * N; i < n; i += blockDim.x * N)
+		if constexpr (N * sizeof(T) == 16)
+			asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+			                 (uint32_t)__cvta_generic_to_shared(shared + i)),
+			             "l"(in + i)
+			             : "memory");
+		else
+			shared[i] = in[i];
+}
+
+/* The thread's share of its row's heads, `in` in shared memory. */
+template <typename T, typename Q, bool POPE, int N>
+static __device__ __forceinline__ bool put_heads(const struct kern_qkv_post_cuda &a, const struct grain &g,
+                                                 const struct place<N> &p, const T *in)
+{
+	constexpr int HALVES = POPE ? 1 : 2;
+	const uint32_t d = a.head_dim, n_qk = a.n_head + a.n_kv_head;
 	bool bad = false;
 
-	turn(cosines, sines, a, row0, g.rows, n_freq);
-	if (row >= a.n_rows)
-		return;
-	load(cosine, cosines + r * n_freq + unit * N);
-	load(sine, sines + r * n_freq + unit * N);
-	slot = a.slot[row];
-	for (uint32_t h0 = lane; h0 < n_all; h0 += g.lanes * UNROLL) {
-		vec<T, N> in[UNROLL][PARTS];
+#pragma unroll 1
+	for (uint32_t h = p.lane; h < n_qk + a.n_kv_head; h += g.lanes) {
+		float x[HALVES][N];
 
 #pragma unroll
-		for (int j = 0; j < UNROLL; j++) {
-			const uint32_t h = h0 + j * g.lanes;
-			const T *from = (const T *)a.qkv + ((size_t)row * n_all + h) * d + unit * N;
+		for (int i = 0; i < HALVES; i++) {
+			const uint32_t at = h * d + i * (d / 2) + p.unit * N;
 
-			if (h < n_all)
-#pragma unroll
-				for (int p = 0; p < PARTS; p++)
-					in[j][p] = load_vec<T, N>(from + p * (d / 2));
-		}
-#pragma unroll
-		for (int j = 0; j < UNROLL; j++) {
-			const uint32_t h = h0 + j * g.lanes;
-			float x[PARTS][N];
+			load(x[i], in + at);
+			if (a.bias) {
+				float b[N];
 
-			if (h >= n_all)
-				break;
+				load(b, a.bias + at);
 #pragma unroll
-			for (int p = 0; p < PARTS; p++) {
-				to_f32(x[p], in[j][p]);
-				if (a.bias) {
-					float b[N];
-
-					load(b, a.bias + h * d + unit * N + p * (d / 2));
-#pragma unroll
-					for (int i = 0; i < N; i++)
-						x[p][i] += b[i];
-				}
+				for (int c = 0; c < N; c++)
+					x[i][c] += b[c];
 			}
-			bad |= put<T, Q, POPE, N>(a, h, row, slot, unit, g.units, x, cosine, sine);
 		}
+		if (h < a.n_head)
+			bad |= put<T, Q, POPE, N, QUERY>(a, p, h, x);
+		else if (h < n_qk)
+			bad |= put<T, Q, POPE, N, KEY>(a, p, h - a.n_head, x);
+		else
+			bad |= put<T, Q, POPE, N, VALUE>(a, p, h - n_qk, x);
 	}
+	return bad;
+}
+
+/* Zeros into what a row's heads, `stride` elements apart, leave unused: each `width` elements, `used` of them used. */
+template <typename T, int N>
+static __device__ __forceinline__ void pad(const struct grain &g, const struct place<N> &p, T *row, size_t stride,
+                                           uint32_t n, uint32_t width, uint32_t used)
+{
+#pragma unroll 1
+	for (uint32_t h = p.lane; h < n; h += g.lanes)
+#pragma unroll 1
+		for (uint32_t i = used + p.unit * N; i < width; i += g.units * N)
+			store_zeros<T, N>(row + h * stride + i);
+}
+
+template <typename T, typename Q, bool POPE, int N>
+static __device__ __forceinline__ void pad_heads(const struct kern_qkv_post_cuda &a, const struct grain &g,
+                                                 const struct place<N> &p)
+{
+	const uint32_t halves = POPE ? 2 : 1, width = a.d_qk / halves;
+
+	for (uint32_t i = 0; i < halves && a.head_dim < width; i++) {
+		pad<Q, N>(g, p, (Q *)a.q + (size_t)p.row * a.d_qk + i * width, (size_t)a.q_rows * a.d_qk, a.n_head,
+		          width, a.head_dim);
+		pad<Q, N>(g, p, (Q *)a.k + (size_t)p.slot * a.d_qk + i * width, (size_t)a.n_slots * a.d_qk,
+		          a.n_kv_head, width, a.head_dim);
+	}
+	if (a.head_dim < a.d_v)
+		pad<T, N>(g, p, (T *)a.v + (size_t)p.slot * a.d_v, (size_t)a.n_slots * a.d_v, a.n_kv_head, a.d_v,
+		          a.head_dim);
+}
+
+template <typename T, typename Q, bool POPE, int N>
+__global__ void __launch_bounds__(threads_of<N>(), 1024 / threads_of<N>())
+    qkv_post(const __grid_constant__ struct kern_qkv_post_cuda a, const __grid_constant__ struct grain g)
+{
+	extern __shared__ float4 shared[];
+	const uint32_t n_freq = POPE ? a.head_dim : a.head_dim / 2, row0 = blockIdx.x * g.rows;
+	const uint32_t width = (a.n_head + 2 * a.n_kv_head) * a.head_dim, r = threadIdx.x / g.units % g.rows;
+	float *cosines = (float *)shared, *sines = cosines + g.rows * n_freq;
+	T *rows = (T *)((char *)shared + g.turn_bytes);
+	struct place<N> p;
+	bool bad;
+
+	stage<T, N>(rows, (const T *)a.qkv + (size_t)row0 * width, min(g.rows, a.n_rows - row0) * width);
+	turn(cosines, sines, a, row0, g.rows, n_freq);
+	asm volatile("cp.async.wait_all;" ::: "memory");
+	__syncthreads();
+	p.row = row0 + r;
+	if (p.row >= a.n_rows)
+		return;
+	p.slot = a.slot[p.row];
+	p.unit = threadIdx.x % g.units;
+	p.lane = threadIdx.x / g.units / g.rows;
+	load(p.cosine, cosines + r * n_freq + p.unit * N);
+	load(p.sine, sines + r * n_freq + p.unit * N);
+	bad = put_heads<T, Q, POPE, N>(a, g, p, rows + r * width);
+	pad_heads<T, Q, POPE, N>(a, g, p);
 	if (bad)
-		note_fault(a.fault, row);
+		note_fault(a.fault, p.row);
 }
 
 template <typename T, typename Q, bool POPE, int N>
 static int launch(const struct kern_qkv_post_cuda *a, cudaStream_t stream)
 {
 	const uint32_t n_freq = POPE ? a->head_dim : a->head_dim / 2;
-	struct grain g = {.units = n_freq / N, .rows = 1, .lanes = 1};
+	const size_t row_bytes = (size_t)(a->n_head + 2 * a->n_kv_head) * a->head_dim * sizeof(T);
+	struct grain g = {};
+	size_t bytes;
 
-	while (g.rows < MAX_ROWS && 2 * g.rows * g.units <= THREADS)
-		g.rows *= 2;
-	g.lanes = THREADS / (g.rows * g.units);
-	qkv_post<T, Q, POPE, N><<<ceil_div(a->n_rows, g.rows), g.units * g.rows * g.lanes,
-	                          2 * g.rows * n_freq * sizeof(float), stream>>>(*a, g);
+	g.units = n_freq / N;
+	g.rows = MAX_ROWS;
+	while (g.rows > 1 && (g.rows * g.units > threads_of<N>() || g.rows * row_bytes > STAGE_BYTES ||
+	                      ceil_div(a->n_rows, g.rows) < MIN_GRID))
+		g.rows /= 2;
+	g.lanes = threads_of<N>() / (g.rows * g.units);
+	g.turn_bytes = ceil_div(2 * g.rows * n_freq * (uint32_t)sizeof(float), 16) * 16;
+	bytes = g.turn_bytes + g.rows * row_bytes;
+	if (bytes > 49152) {
+		cudaError_t rc = cudaFuncSetAttribute(qkv_post<T, Q, POPE, N>,
+		                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+
+		if (rc)
+			return (int)rc;
+	}
+	qkv_post<T, Q, POPE, N>
+	    <<<ceil_div(a->n_rows, g.rows), g.units * g.rows * g.lanes, bytes, stream>>>(*a, g);
 	return launched();
 }
 

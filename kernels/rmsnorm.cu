@@ -3,7 +3,9 @@
  * A row lives in registers: it is read once and written once. WARPS warps share it, 4 elements a thread at a time. The
  * order of the sum follows from dim alone. Rows that are not whole vectors, or too wide, take the plain kernel.
  *
- * Bytes an element in half types: 4 + 2 read, 4 + 2 written; without y: 4 read, 2 written. */
+ * Bytes an element in half types: 4 + 2 read, 4 + 2 written; without y: 4 read, 2 written. H200, bf16, 32768 rows and
+ * y: 77.7 us at 768, 126 us at 1280, 397 us at 4096: 3.9 to 4.06 TB/s of 4.16 that a copy reaches; the plain kernel
+ * 2.5. */
 #include "kernels/cuda.cuh"
 
 #define N       4 /* elements of a vector: 16 bytes of x */
