@@ -759,6 +759,7 @@ START_TEST(widths_are_padded)
 }
 END_TEST
 
+Suite *gpu_attention_suite(void);
 Suite *gpu_attention_suite(void)
 {
 	Suite *s = suite_create("gpu_attention");
