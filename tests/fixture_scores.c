@@ -348,6 +348,7 @@ static void check_entry(struct session *s, const struct model *m, const struct j
 	pack_run(s);
 	for (uint32_t t = 1; t <= length; t++)
 		nll -= packed.out[t].logprob;
+	fprintf(stderr, "  %s, %s, %u: sum off by %.1e\n", m->name, book, length, nll / want - 1);
 	ck_assert_msg(fabs(nll / want - 1) <= relative, "%s, %s, %u: %.6f, not %.6f: off by %.2e", m->name, book,
 	              length, nll, want, nll / want - 1);
 	for (const struct json *t = json_first(json_get(ref, "first4")); absolute > 0 && t; t = json_next(t))
