@@ -535,8 +535,8 @@ START_TEST(queries_and_keys_turn_by_exact_angles)
 {
 	static const struct {
 		uint32_t head_dim, d_v; /* d_qk is d_v, or twice that */
-	} dims[] = {{32, 64},   {48, 64},   {64, 64}, {80, 128}, {96, 128}, {128, 128},
-	            {256, 256}, {128, 192}, {48, 48}, {20, 32},  {6, 6},    {2, 8}};
+	} dims[] = {{32, 64},   {48, 64},   {130, 136}, {64, 64}, {80, 128}, {96, 128}, {128, 128},
+	            {256, 256}, {128, 192}, {48, 48},   {20, 32}, {6, 6},    {2, 8}};
 	static const uint32_t heads[][2] = {{1, 1}, {8, 2}, {12, 12}};
 	static const uint32_t counts[] = {1, 9, 67};
 
