@@ -280,8 +280,8 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 	return rc;
 }
 
-/* Scores all that is built, cut where a chain begins so that a batch keeps to the budget: in input tokens, of which a
- * chain has one less than tokens, as units count theirs. Else a group that fills the budget would leave a chain over. */
+/* Scores all that is built, cut where a chain begins so that a batch keeps to the budget: in input tokens, as units
+ * count theirs, of which a chain has one less than tokens. Else a group that fills the budget would leave a chain. */
 static err_code score_built(struct run *r, struct err *e)
 {
 	const struct batch_builder *b = &r->built;
