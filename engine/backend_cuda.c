@@ -1,5 +1,6 @@
-/* The CUDA backend: opening, and device memory. Owns the weights, the products' handle, one arena that grows, and pinned
- * memory for what goes up and comes down. A pass is laid out in backend_cuda_pass.c; the ops are in backend_cuda_ops.c. */
+/* The CUDA backend: opening, and device memory. Owns the weights, the products' handle, one arena that grows, and
+ * pinned memory for what goes up and comes down. A pass is laid out in backend_cuda_pass.c; the ops are in
+ * backend_cuda_ops.c. */
 #include <cuda_runtime_api.h>
 #include <sched.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* The CUDA backend's state, shared by its files: device_cuda.c describes devices, backend_cuda.c opens and holds memory,
- * backend_cuda_pass.c lays out a pass, ends it and replays it, backend_cuda_ops.c launches. Nobody else includes this.
+/* The CUDA backend's state, shared by its files: device_cuda.c describes devices, backend_cuda.c opens and holds
+ * memory, backend_cuda_pass.c lays out a pass, ends it and replays it, backend_cuda_ops.c launches. Nobody else
+ * includes this.
  *
- * Everything runs in order on one stream. Between `begin` and `end` the host only launches, so all that a pass varies
- * is laid out in pinned memory and goes up in one copy, and scores and the fault come down in pinned memory. */
+ * Everything runs in order on one stream. Between `begin` and `end` the host only launches, so all that a pass
+ * varies is laid out in pinned memory and goes up in one copy, and scores and the fault come down in pinned memory. */
 #ifndef FATHOM_ENGINE_BACKEND_CUDA_H
 #define FATHOM_ENGINE_BACKEND_CUDA_H
 

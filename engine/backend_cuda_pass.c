@@ -1,12 +1,12 @@
 /* A pass on the GPU: its layout, its end, and its replay.
  *
- * Keys and values lie in slots. A segment owns whole panels of `block` slots, aligned to chain positions: those with its
- * rows. If it starts inside a panel, that panel begins with copies of its ancestors' keys; the panels before are its
- * ancestors' own, so its chain is a list of panels. Segments own panels in order, so the list of a segment without
- * parent is a run of 0, 1, 2, ..., which stands in the arena; only others bring a list.
+ * Keys and values lie in slots. A segment owns whole panels of `block` slots, aligned to chain positions: those with
+ * its rows. If it starts inside a panel, that panel begins with copies of its ancestors' keys; the panels before are
+ * its ancestors' own, so its chain is a list of panels. Segments own panels in order, so the list of a segment
+ * without parent is a run of 0, 1, 2, ..., which stands in the arena; only others bring a list.
  *
- * All launches of a pass are a function of its key, so the second small pass of a key is captured as a graph and later
- * ones replay it: their ops do nothing. The first runs as it is, for products ask for algorithms then. */
+ * All launches of a pass are a function of its key, so the second small pass of a key is captured as a graph and
+ * later ones replay it: their ops do nothing. The first runs as it is, for products ask for algorithms then. */
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>

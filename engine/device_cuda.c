@@ -1,5 +1,5 @@
-/* What CUDA devices there are, and why one cannot be used. The runtime starts here, when a device is asked for, and never
- * before: it does not survive a fork. */
+/* What CUDA devices there are, and why one cannot be used. The runtime starts here, when a device is asked for, and
+ * never before: it does not survive a fork. */
 #include <cuda_runtime_api.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -75,8 +75,8 @@ size_t session_memory(const struct model *m, const struct session_options *o, ui
 /* Tokens that one batch should have for throughput, given memory (CPU: small; GPU: large). */
 uint32_t session_batch_tokens(const struct session *s);
 
-/* After ERR_MEMORY of session_score, which leaves the session usable: halves session_batch_tokens, so that the batch can
- * be packed again, smaller. False when it is small enough for that not to help. */
+/* After ERR_MEMORY of session_score, which leaves the session usable: halves session_batch_tokens, so that the batch
+ * can be packed again, smaller. False when it is small enough for that not to help. */
 bool session_shrink(struct session *s);
 
 /* Floating-point operations that the model asks of a batch, each product once (2 n k for a row times an [n, k] matrix),
@@ -104,7 +104,8 @@ struct device_info {
 /* ERR_DEVICE for a device that is not there, naming what is. "auto": the best. */
 err_code device_describe(const char *device, struct device_info *out, struct err *e);
 
-/* Whether device "auto" is a GPU. If not, `why` says what is in the way: the build, the driver, no device. Starts CUDA. */
+/* Whether device "auto" is a GPU. If not, `why` says what is in the way: the build, the driver, no device. Starts
+ * CUDA. */
 bool device_has_gpu(struct err *why);
 
 /* The dtype that "auto" stands for there: "f32" on a CPU, "bf16" on a GPU. */

@@ -13,24 +13,98 @@
 
 #define MAX_CHAIN ((uint64_t)1 << 31) /* positions are uint32_t, and 2^31 leaves room for arithmetic */
 
-/* A batch laid out. All owned. */
+/* A batch laid out. All owned, and kept for the next batch: fresh pages cost more than what is written to them. */
 struct layout {
 	struct pass_segment *segments;                 /* [n_segments] */
+	uint8_t *whole;                                /* [n_segments] */
 	uint32_t *tokens, *pos;                        /* [n_rows] */
 	uint32_t *pred_row, *pred_target, *pred_token; /* [n_pred]; pred_token: the target's index in the batch */
 	struct token_score *scores;                    /* [n_pred] */
 	uint32_t n_rows, n_pred;
+	size_t segments_cap, rows_cap, preds_cap;
 };
 
-static void layout_release(struct layout *l)
+static void rows_release(struct layout *l)
 {
-	free(l->segments);
 	free(l->tokens);
 	free(l->pos);
+	l->tokens = l->pos = NULL;
+	l->rows_cap = 0;
+}
+
+static void preds_release(struct layout *l)
+{
 	free(l->pred_row);
 	free(l->pred_target);
 	free(l->pred_token);
 	free(l->scores);
+	l->pred_row = l->pred_target = l->pred_token = NULL;
+	l->scores = NULL;
+	l->preds_cap = 0;
+}
+
+static void segments_release(struct layout *l)
+{
+	free(l->segments);
+	free(l->whole);
+	l->segments = NULL;
+	l->whole = NULL;
+	l->segments_cap = 0;
+}
+
+static err_code reserve_segments(struct layout *l, uint32_t n, struct err *e)
+{
+	if (n <= l->segments_cap)
+		return ERR_OK;
+	segments_release(l);
+	if (!(l->segments = mem_alloc(n, sizeof *l->segments, e)) || !(l->whole = mem_alloc(n, 1, e))) {
+		segments_release(l);
+		return e->code;
+	}
+	l->segments_cap = n;
+	return ERR_OK;
+}
+
+static err_code reserve_rows(struct layout *l, uint32_t n, struct err *e)
+{
+	if (n <= l->rows_cap)
+		return ERR_OK;
+	rows_release(l);
+	if (!(l->tokens = mem_alloc(n, sizeof *l->tokens, e)) || !(l->pos = mem_alloc(n, sizeof *l->pos, e))) {
+		rows_release(l);
+		return e->code;
+	}
+	l->rows_cap = n;
+	return ERR_OK;
+}
+
+static err_code reserve_preds(struct layout *l, uint32_t n, struct err *e)
+{
+	if (n <= l->preds_cap)
+		return ERR_OK;
+	preds_release(l);
+	if (!(l->pred_row = mem_alloc(n, sizeof *l->pred_row, e)) ||
+	    !(l->pred_target = mem_alloc(n, sizeof *l->pred_target, e)) ||
+	    !(l->pred_token = mem_alloc(n, sizeof *l->pred_token, e)) ||
+	    !(l->scores = mem_alloc(n, sizeof *l->scores, e))) {
+		preds_release(l);
+		return e->code;
+	}
+	l->preds_cap = n;
+	return ERR_OK;
+}
+
+void forward_release(struct forward_control *c)
+{
+	struct layout *l = c->layout;
+
+	if (!l)
+		return;
+	segments_release(l);
+	rows_release(l);
+	preds_release(l);
+	free(l);
+	c->layout = NULL;
 }
 
 /* -- the checks ---------------------------------------------------------------------------------- */
@@ -56,8 +130,11 @@ static err_code check_segment(const struct batch *b, uint32_t i, uint32_t start,
 static err_code check_tokens(const struct batch *b, uint32_t i, uint32_t n_vocab, uint32_t start_pos, struct err *e)
 {
 	const struct segment *s = &b->segments[i];
+	uint32_t most = 0;
 
 	for (uint32_t j = 0; j < s->len; j++)
+		most = b->tokens[s->start + j] > most ? b->tokens[s->start + j] : most;
+	for (uint32_t j = 0; most >= n_vocab && j < s->len; j++)
 		if (b->tokens[s->start + j] >= n_vocab)
 			return err_set(e, ERR_INPUT,
 			               "batch: token id %u at position %u of segment %u: the model has %u ids",
@@ -120,10 +197,10 @@ static void fill_rows(struct layout *l, const struct batch *b)
 		uint32_t start = b->segments[i].start;
 
 		p->row = row;
-		for (uint32_t j = 0; j < p->n_row; j++, row++) {
-			l->tokens[row] = b->tokens[start + j];
-			l->pos[row] = p->start_pos + j;
-		}
+		memcpy(l->tokens + row, b->tokens + start, p->n_row * sizeof *l->tokens);
+		for (uint32_t j = 0; j < p->n_row; j++)
+			l->pos[row + j] = p->start_pos + j;
+		row += p->n_row;
 		for (uint32_t j = 0; j < b->segments[i].len; j++) {
 			if (!b->score[start + j])
 				continue;
@@ -140,32 +217,20 @@ static void fill_rows(struct layout *l, const struct batch *b)
 	}
 }
 
-static err_code layout_init(struct layout *l, const struct batch *b, uint32_t n_vocab, struct err *e)
+static err_code layout_fill(struct layout *l, const struct batch *b, uint32_t n_vocab, struct err *e)
 {
-	uint8_t *whole = NULL;
 	err_code rc;
 
-	l->segments = mem_zalloc(b->n_segments, sizeof *l->segments, e);
-	if (!l->segments)
-		return e->code;
-	if ((rc = check_batch(b, n_vocab, l->segments, e)))
+	l->n_rows = l->n_pred = 0;
+	if ((rc = reserve_segments(l, b->n_segments, e)) || (rc = check_batch(b, n_vocab, l->segments, e)))
 		return rc;
-	whole = mem_alloc(b->n_segments, 1, e);
-	if (!whole)
-		return e->code;
-	count_rows(b, l->segments, whole);
-	free(whole);
+	count_rows(b, l->segments, l->whole);
 	for (uint32_t i = 0; i < b->n_segments; i++)
 		l->n_rows += l->segments[i].n_row;
 	for (uint32_t i = 0; i < b->n_tokens; i++)
 		l->n_pred += b->score[i] != 0;
-	if (!(l->tokens = mem_alloc(l->n_rows, sizeof *l->tokens, e)) ||
-	    !(l->pos = mem_alloc(l->n_rows, sizeof *l->pos, e)) ||
-	    !(l->pred_row = mem_alloc(l->n_pred, sizeof *l->pred_row, e)) ||
-	    !(l->pred_target = mem_alloc(l->n_pred, sizeof *l->pred_target, e)) ||
-	    !(l->pred_token = mem_alloc(l->n_pred, sizeof *l->pred_token, e)) ||
-	    !(l->scores = mem_zalloc(l->n_pred, sizeof *l->scores, e)))
-		return e->code;
+	if ((rc = reserve_rows(l, l->n_rows, e)) || (rc = reserve_preds(l, l->n_pred, e)))
+		return rc;
 	fill_rows(l, b);
 	return ERR_OK;
 }
@@ -240,33 +305,33 @@ static err_code run_pass(const struct backend_ops *ops, struct backend *b, const
 err_code forward_run(const struct backend_ops *ops, struct backend *b, const struct model_config *config,
                      const struct batch *batch, struct forward_control *control, struct token_score *out, struct err *e)
 {
-	struct layout l = {0};
 	struct progress p = {
 	    .control = control, .base = atomic_load(&control->done_tokens), .n_tokens = batch->n_tokens};
+	struct layout *l = control->layout;
 	struct pass pass;
 	struct err ignored;
 	err_code rc;
 
-	if ((rc = layout_init(&l, batch, config->n_vocab, e)) || (rc = check_stop(&p, e)))
-		goto out;
-	if (l.n_pred) {
-		pass = (struct pass){l.tokens,          l.pos,      l.n_rows,      l.segments,
-		                     batch->n_segments, l.pred_row, l.pred_target, l.n_pred};
-		p.n_steps = (uint64_t)l.n_rows * config->n_layer + l.n_pred;
+	if (!l && !(l = control->layout = mem_zalloc(1, sizeof *l, e)))
+		return e->code;
+	if ((rc = layout_fill(l, batch, config->n_vocab, e)) || (rc = check_stop(&p, e)))
+		return rc;
+	if (l->n_pred) {
+		pass = (struct pass){l->tokens,         l->pos,      l->n_rows,      l->segments,
+		                     batch->n_segments, l->pred_row, l->pred_target, l->n_pred};
+		p.n_steps = (uint64_t)l->n_rows * config->n_layer + l->n_pred;
 		if ((rc = ops->begin(b, &pass, e)))
-			goto out;
-		rc = run_pass(ops, b, &l, config->n_layer, &p, e);
+			return rc;
+		rc = run_pass(ops, b, l, config->n_layer, &p, e);
 		if (rc)
 			ops->end(b, &ignored);
 		else
 			rc = ops->end(b, e);
 		if (rc)
-			goto out;
+			return rc;
 	}
 	atomic_store(&control->done_tokens, p.base + batch->n_tokens);
-	for (uint32_t i = 0; i < l.n_pred; i++)
-		out[l.pred_token[i]] = l.scores[i];
-out:
-	layout_release(&l);
-	return rc;
+	for (uint32_t i = 0; i < l->n_pred; i++)
+		out[l->pred_token[i]] = l->scores[i];
+	return ERR_OK;
 }

@@ -8,11 +8,13 @@
 
 #include "engine/backend.h"
 
-/* What a running pass shares with other threads. */
+/* What a running pass shares with other threads, and what passes leave to the next. Zeroed before the first. */
 struct forward_control {
 	atomic_bool stop;             /* polled between chunks: ERR_CANCELLED */
 	_Atomic uint64_t done_tokens; /* only grows; by n_tokens over a whole pass */
+	struct layout *layout;        /* owned; the pass's alone */
 };
+void forward_release(struct forward_control *c);
 
 /* session_score's contract. */
 err_code forward_run(const struct backend_ops *ops, struct backend *b, const struct model_config *config,

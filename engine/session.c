@@ -47,6 +47,7 @@ void session_close(struct session *s)
 	if (!s)
 		return;
 	s->ops->close(s->backend);
+	forward_release(&s->control);
 	free(s);
 }
 

@@ -1,5 +1,5 @@
-/* See weights_cuda.h. Tensors are cut into pieces of a pinned buffer's size; there are two buffers, so that threads convert
- * a piece while the one before it is on its way. */
+/* See weights_cuda.h. Tensors are cut into pieces of a pinned buffer's size; there are two buffers, so that threads
+ * convert a piece while the one before it is on its way. */
 #include "engine/weights_cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -223,7 +223,8 @@ static err_code send_layer(struct uploader *u, const struct layer_cuda *l, const
 
 /* -- places ---------------------------------------------------------------------------------------- */
 
-/* The next `n` elements of `size` bytes; NULL when there is nothing to hold. `base` may be NULL: then all is counting. */
+/* The next `n` elements of `size` bytes; NULL when there is nothing to hold. `base` may be NULL: then all is
+ * counting. */
 static void *place(char *base, size_t *at, uint64_t n, size_t size)
 {
 	void *p = base ? base + *at : NULL;

@@ -1,4 +1,5 @@
-/* A model's weights as a GPU computes with them: matrices in the compute dtype, vectors in f32, all in one allocation. */
+/* A model's weights as a GPU computes with them: matrices in the compute dtype, vectors in f32, all in one
+ * allocation. */
 #ifndef FATHOM_ENGINE_WEIGHTS_CUDA_H
 #define FATHOM_ENGINE_WEIGHTS_CUDA_H
 

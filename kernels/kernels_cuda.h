@@ -42,7 +42,8 @@ int kern_embed_cuda(float *x /* out [n_rows, dim] f32 */, const void *table /* [
                     struct CUstream_st *stream);
 
 /* x += y + bias, if there is a y; out = x / sqrt(mean(x^2) + eps) * w. With `rows`, row r of out is made from row
- * rows[r] of x and y, and x is not written (the head's gather: rows may repeat). A row that is not finite is a fault. */
+ * rows[r] of x and y, and x is not written (the head's gather: rows may repeat). A row that is not finite is a
+ * fault. */
 struct kern_rmsnorm_cuda {
 	void *out;            /* [n_rows, dim] type */
 	float *x;             /* [.., dim] f32 */
@@ -74,8 +75,8 @@ void kern_blas_free(struct kern_blas *b);                     /* NULL is fine */
 size_t kern_blas_bytes(void);                                 /* device memory that a handle takes */
 void kern_blas_library(char *out, size_t size);               /* "cuBLAS 13.1.0" */
 
-/* out = in w^T, or gelu_tanh of it. The algorithm is asked for once for each (n, k, out type, gelu) at a fixed number of
- * rows: the first call for a shape is slow, and must not be captured. Never split along k. */
+/* out = in w^T, or gelu_tanh of it. The algorithm is asked for once for each (n, k, out type, gelu) at a fixed
+ * number of rows: the first call for a shape is slow, and must not be captured. Never split along k. */
 int kern_matmul_cuda(struct kern_blas *b, void *out /* [n_rows, n] out_type */, enum kern_type out_type,
                      const void *in /* [n_rows, k] type */, const void *w /* [n, k] type */, uint32_t n_rows,
                      uint32_t n, uint32_t k, bool gelu_tanh, struct CUstream_st *stream);
@@ -93,10 +94,10 @@ struct kern_attention_shape {
 int kern_attention_shape_cuda(struct kern_attention_shape *out, int compute_capability, enum kern_type type,
                               uint32_t head_dim, bool pope);
 
-/* Position scheme, applied to a chunk of the fused q, k, v product; also adds biases and spreads keys and values over
- * their slots. RoPE: pairs (i, i + head_dim/2) turned by pos * freq[i]. PoPE: softplus(x_c) as magnitude; cos in channels
- * [0, head_dim), sin in [d_qk/2, d_qk/2 + head_dim), delta on keys only. Channels between are written as zeros. q is not
- * scaled. A q or k that is not finite (or, stored as f16, beyond 65504) is a fault. */
+/* Position scheme, applied to a chunk of the fused q, k, v product; also adds biases and spreads keys and values
+ * over their slots. RoPE: pairs (i, i + head_dim/2) turned by pos * freq[i]. PoPE: softplus(x_c) as magnitude; cos
+ * in channels [0, head_dim), sin in [d_qk/2, d_qk/2 + head_dim), delta on keys only. Channels between are written as
+ * zeros. q is not scaled. A q or k that is not finite (or, stored as f16, beyond 65504) is a fault. */
 struct kern_qkv_post_cuda {
 	void *q;                            /* out [n_head, q_rows, d_qk] qk_type: rows 0..n_rows of each head */
 	void *k;                            /* out [n_kv_head, n_slots, d_qk] qk_type */
@@ -144,15 +145,15 @@ int kern_stitch_cuda(void *k, void *v, const struct kern_slot_copy *copies /* [n
 /* Consecutive rows of one segment: row i stands at chain position pos0 + i and sees keys 0..pos0 + i of its chain. */
 struct kern_tile {
 	uint32_t row, n_rows, pos0; /* row: in q and out; 1 <= n_rows <= tile_rows */
-	uint32_t panels;            /* chain's list of panels starts at panels[this]; (pos0 + n_rows - 1) / block + 1 of them */
+	uint32_t panels;            /* the chain's list: panels[this], of (pos0 + n_rows - 1) / block + 1 panels */
 };
 
-/* out = softmax(scale q k^T) v. Panel p of a chain's list holds the chain's keys of positions [i block, (i + 1) block) in
- * slots [p block, (p + 1) block); slots of positions that no row of the tile sees hold finite numbers. Rows of `out` from
- * n_rows of a tile on are not written. */
+/* out = softmax(scale q k^T) v. Panel p of a chain's list holds the chain's keys of positions [i block, (i + 1)
+ * block) in slots [p block, (p + 1) block); slots of positions that no row of the tile sees hold finite numbers.
+ * Rows of `out` from n_rows of a tile on are not written. */
 struct kern_attention_cuda {
 	void *out;                     /* [.., out_stride] type: head h of a row in [h head_dim, (h + 1) head_dim) */
-	const void *q;                 /* [n_head, q_rows, d_qk] qk_type; a tile may read rows up to tile_rows on, if < q_rows */
+	const void *q;                 /* [n_head, q_rows, d_qk] qk_type; a tile may read tile_rows rows, if < q_rows */
 	const void *k;                 /* [n_kv_head, n_slots, d_qk] qk_type */
 	const void *v;                 /* [n_kv_head, n_slots, d_v] type */
 	const struct kern_tile *tiles; /* [n_tiles] device, longest chains first */
@@ -161,7 +162,7 @@ struct kern_attention_cuda {
 	float scale;
 	bool pope;
 	enum kern_type type;
-	uint32_t *counter; /* device word, zeroed by the launcher: a persistent grid's next piece of work; may go unused */
+	uint32_t *counter; /* device word, zeroed by the launcher: a persistent grid's next work; may go unused */
 };
 int kern_attention_cuda(const struct kern_attention_cuda *a, int device, struct CUstream_st *stream);
 /* The same by the kernel of older cards, on the same tiles and panels: a check, for half types. */
@@ -175,8 +176,8 @@ struct kern_score { /* as token_score in engine.h */
 };
 
 /* For each row: log-softmax of h w^T at the target, and the argmax (smallest id among equals) with its own. The
- * logarithm is taken in double, so that a target that is the argmax has its bits. Logits are f32, never stored as a whole:
- * scratch holds a chunk of them, or partial sums. A row that is not finite is a fault. */
+ * logarithm is taken in double, so that a target that is the argmax has its bits. Logits are f32, never stored as a
+ * whole: scratch holds a chunk of them, or partial sums. A row that is not finite is a fault. */
 struct kern_head_cuda {
 	struct kern_score *out;  /* [n_rows] */
 	const void *h;           /* [n_rows, dim] type, padded to KERN_ROW_PAD rows */
