@@ -1,29 +1,40 @@
-/* A product on Hopper whose epilogue is the caller's: tiles of a [rows, k] times b[cols, k]^T in f32 registers. Half
- * types; k is padded with zeros to GEMM_BK by the copy engine, rows and columns of a and b are whole tiles.
+/* A product on Hopper whose epilogue is the caller's: tiles of a [rows, k] times b [cols, k]^T in f32 registers. Half
+ * types; k is padded with zeros to GEMM_BK by the copy engine, as are columns of b; rows of a are whole tiles.
  *
- * A block has one warp that copies and two warpgroups that multiply, 64 rows by GEMM_BN columns each, through a ring
- * of STAGES slots. CLUSTER blocks take tiles of different rows and the same columns, and each copies its share of b
- * to all. They stay for the whole launch and walk the tiles in a fixed order, in groups of GEMM_GROUP columns of tiles
- * so that b's part stays in L2.
- * SKEW: the second warpgroup starts each tile that many slots after the first: while one is in its epilogue, the other
- * has products to do, and the tensor cores never wait for an epilogue. SKEW < STAGES, or it would wait for itself.
- * A row's sum runs over k in steps of 16, in order, whatever the tile and the row's place in it. */
+ * A block has one warp that copies and two warpgroups that multiply, through a ring of slots. The blocks of a cluster
+ * take tiles of different rows and the same columns, and each copies its share of b to all. They stay for the whole
+ * launch and walk the tiles in a fixed order, in groups of GEMM_GROUP columns of tiles so that b's part stays in L2.
+ * In turns (GEMM_TURNS), a warpgroup has 128 x 128 tiles of its own, and one's epilogue runs under the other's
+ * products. Else both share a 128 x 256 tile, 64 rows each, which needs less of L2, and hides an epilogue as far as the
+ * second warpgroup, SKEW slots behind, has slots left to work on.
+ * A row's sum runs over k in steps of 16, in order, whatever the tile and the row's place in it.
+ *
+ * Within 32 columns the copy engine exchanges rows of b so that the 8 sums that wgmma leaves in a thread (4 lanes share
+ * a row) are 8 neighbours: sum d[16 b + 4 i + 2 h + e] is row lane / 4 + 8 h, column 32 b + 8 (lane % 4) + 2 i + e. A
+ * thread then stores 16 bytes at a time, and nothing passes through shared memory. */
 #ifndef FATHOM_KERNELS_GEMM_SM90_CUH
 #define FATHOM_KERNELS_GEMM_SM90_CUH
 
 #include "kernels/sm90.cuh"
 
 #define GEMM_BM      128 /* rows of a block's tile */
-#define GEMM_BN      256 /* its columns */
 #define GEMM_BK      64  /* 128 bytes: what one swizzled row holds */
 #define GEMM_GROUP   16
 #define GEMM_THREADS 384
 #define GEMM_A_BYTES (GEMM_BM * GEMM_BK * 2)
-#define GEMM_B_BYTES (GEMM_BN * GEMM_BK * 2)
-#define GEMM_SLOT    (GEMM_A_BYTES + GEMM_B_BYTES)
 
-/* Shared memory of a block, without what the epilogue wants (which comes first, in multiples of 1024). */
-#define GEMM_SMEM(stages) ((stages) * GEMM_SLOT + 1024 + 256)
+/* How a kernel works: columns of a tile (256, or 128 in turns), slots, blocks of a cluster, SKEW, or GEMM_TURNS. */
+template <int BN_, int STAGES_, int CLUSTER_, int SKEW_> struct gemm_plan {
+	static const int BN = BN_, STAGES = STAGES_, CLUSTER = CLUSTER_, SKEW = SKEW_;
+	static const bool TURNS = SKEW < 0;
+	static const int SLOT = GEMM_A_BYTES + BN * GEMM_BK * 2;
+	static const int SMEM = STAGES * SLOT + 1024 + 256; /* of a block */
+	static const int READERS = (TURNS ? 1 : 2) * CLUSTER; /* warpgroups that read a slot */
+
+	static_assert(BN == (TURNS ? 128 : 256), "128 registers of a thread hold sums");
+	static_assert(SKEW < STAGES && STAGES * 16 <= 256, "see the top of this file");
+};
+#define GEMM_TURNS (-1)
 
 struct gemm_shape {
 	uint32_t n_row_tiles; /* in units of GEMM_BM * CLUSTER rows */
@@ -56,11 +67,12 @@ SM90_DEV void mbar_arrive_cluster(uint32_t bar, uint32_t rank)
 	             : "memory");
 }
 
-/* To the same place, and counted by the barrier at the same place, in all blocks of `mask`. */
-SM90_DEV void tma_load_2d_multicast(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, uint16_t mask)
+/* Columns from 32 `block` on of a map by gemm_map_b, to the same place in all blocks of `mask`, counted by the barrier
+ * at the same place in each. */
+SM90_DEV void gemm_load_b(uint32_t to, const CUtensorMap *map, uint32_t bar, int k, int block, uint16_t mask)
 {
-	asm volatile(SM90_TMA "2d" SM90_TMA_TO ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-	             "l"(map), "r"(bar), "r"(x), "r"(y), "h"(mask)
+	asm volatile(SM90_TMA "5d" SM90_TMA_TO ".multicast::cluster [%0], [%1, {%3, %4, %4, %4, %5}], [%2], %6;"
+	             ::"r"(to), "l"(map), "r"(bar), "r"(k), "r"(0), "r"(block), "h"(mask)
 	             : "memory");
 }
 
@@ -80,147 +92,192 @@ SM90_DEV struct gemm_tile gemm_tile_of(struct gemm_shape s, uint32_t i)
 }
 
 /* A place in the ring. */
-template <int STAGES> struct gemm_ring {
+template <class P> struct gemm_ring {
 	uint32_t slot, phase;
 
 	__device__ __forceinline__ void next(void)
 	{
-		if (++slot == STAGES) {
+		if (++slot == P::STAGES) {
 			slot = 0;
 			phase ^= 1;
 		}
+	}
+
+	__device__ __forceinline__ void skip(uint32_t steps)
+	{
+		uint32_t to = slot + steps;
+
+		slot = to % P::STAGES;
+		phase ^= to / P::STAGES & 1;
 	}
 };
 
 /* -- the two roles ----------------------------------------------------------------------------------- */
 
 /* One thread: fills slots as they become free. */
-template <int STAGES, int CLUSTER>
+template <class P>
 SM90_DEV void gemm_copy(struct gemm_shape s, const CUtensorMap *a, const CUtensorMap *b, uint32_t slots, uint32_t full,
                         uint32_t empty, uint32_t rank)
 {
-	const uint32_t share = GEMM_BN / CLUSTER; /* rows of b */
+	const uint32_t share = P::BN / P::CLUSTER; /* rows of b */
 	uint32_t n_tiles = s.n_row_tiles * s.n_col_tiles;
-	gemm_ring<STAGES> ring = {0, 0};
+	gemm_ring<P> ring = {0, 0};
 
-	for (uint32_t i = blockIdx.x / CLUSTER; i < n_tiles; i += gridDim.x / CLUSTER) {
+	for (uint32_t i = blockIdx.x / P::CLUSTER; i < n_tiles; i += gridDim.x / P::CLUSTER) {
 		struct gemm_tile t = gemm_tile_of(s, i);
-		int row = (int)((t.row * CLUSTER + rank) * GEMM_BM), col = (int)(t.col * GEMM_BN + rank * share);
+		int row = (int)((t.row * P::CLUSTER + rank) * GEMM_BM), col = (int)(t.col * P::BN + rank * share);
 
 		for (uint32_t k = 0; k < s.k_steps; k++, ring.next()) {
-			uint32_t to = slots + ring.slot * GEMM_SLOT, bar = full + ring.slot * 8;
+			uint32_t to = slots + ring.slot * P::SLOT, bar = full + ring.slot * 8;
 
 			mbar_wait(empty + ring.slot * 8, ring.phase ^ 1);
-			mbar_arrive_expect(bar, GEMM_SLOT);
+			mbar_arrive_expect(bar, P::SLOT);
 			tma_load_2d(to, a, bar, (int)k * GEMM_BK, row);
 			to += GEMM_A_BYTES + rank * share * GEMM_BK * 2;
-			if (CLUSTER > 1)
-				tma_load_2d_multicast(to, b, bar, (int)k * GEMM_BK, col, (1 << CLUSTER) - 1);
-			else
-				tma_load_2d(to, b, bar, (int)k * GEMM_BK, col);
+			gemm_load_b(to, b, bar, (int)k * GEMM_BK, col / 32, (1 << P::CLUSTER) - 1);
 		}
 	}
 }
 
-template <int CLUSTER> SM90_DEV void gemm_release(uint32_t bar)
+template <class P> SM90_DEV void gemm_release(uint32_t bar)
 {
 	uint32_t thread = threadIdx.x % 128;
 
-	if (CLUSTER == 1) {
+	if (P::CLUSTER == 1) {
 		if (thread == 0)
 			mbar_arrive(bar);
-	} else if (thread < CLUSTER) {
+	} else if (thread < P::CLUSTER) {
 		mbar_arrive_cluster(bar, thread);
 	}
 }
 
-/* A warpgroup: d = its rows of one tile. `half`: 0 or 1, which of the two it is. */
-template <class T, int STAGES, int CLUSTER, int SKEW>
-SM90_DEV void gemm_multiply(float (&d)[GEMM_BN / 2], gemm_ring<STAGES> &ring, uint32_t k_steps, uint32_t slots,
-                            uint32_t full, uint32_t empty, int half)
+/* A warpgroup: the sums of one tile: of its 64 rows, `half` of the tile's; in turns of all 128, in d[0] and d[1]. */
+template <class T, class P>
+SM90_DEV void gemm_multiply(float (&d)[P::TURNS ? 2 : 1][P::BN / 2], gemm_ring<P> &ring, uint32_t k_steps,
+                            uint32_t slots, uint32_t full, uint32_t empty, int half, bool other_has_more)
 {
-	bool skew = SKEW && k_steps > STAGES; /* else the first could arrive twice before the second comes once */
+	bool skew = P::SKEW > 0 && k_steps > P::STAGES; /* else the first could arrive twice before the second comes */
 	uint32_t before = 0;
 
 	if (skew && half == 1)
 		bar_sync(1, 256);
+	if (P::TURNS)
+		bar_sync(4 + half, 256);
 	for (uint32_t k = 0; k < k_steps; k++, ring.next()) {
-		uint32_t at = slots + ring.slot * GEMM_SLOT;
-		uint64_t a = wgmma_desc_k(at + half * (GEMM_A_BYTES / 2)), b = wgmma_desc_k(at + GEMM_A_BYTES);
+		uint32_t at = slots + ring.slot * P::SLOT;
+		uint64_t a = wgmma_desc_k(at + (P::TURNS ? 0 : half * (GEMM_A_BYTES / 2)));
+		uint64_t b = wgmma_desc_k(at + GEMM_A_BYTES);
 
-		if (skew && half == 0 && k == SKEW)
+		if (skew && half == 0 && k == (uint32_t)P::SKEW)
 			bar_arrive(1, 256);
 		mbar_wait(full + ring.slot * 8, ring.phase);
 		wgmma_fence();
 #pragma unroll
-		for (int j = 0; j < GEMM_BK / 16; j++)
-			wgmma_ss<GEMM_BN, T>(d, a + 2 * j, b + 2 * j, k > 0 || j > 0);
+		for (int j = 0; j < GEMM_BK / 16; j++) {
+			uint64_t lower = a + GEMM_A_BYTES / 2 / 16;
+
+			wgmma_ss<P::BN, T>(d[0], a + 2 * j, b + 2 * j, k > 0 || j > 0);
+			if (P::TURNS)
+				wgmma_ss<P::BN, T>(d[P::TURNS], lower + 2 * j, b + 2 * j, k > 0 || j > 0);
+		}
 		wgmma_commit();
 		wgmma_wait<1>();
 		if (k > 0)
-			gemm_release<CLUSTER>(empty + before * 8);
+			gemm_release<P>(empty + before * 8);
 		before = ring.slot;
 	}
+	if (P::TURNS && other_has_more)
+		bar_arrive(5 - half, 256);
 	wgmma_wait<0>();
-	wgmma_pin(d);
-	gemm_release<CLUSTER>(empty + before * 8);
+	wgmma_pin(d[0]);
+	if (P::TURNS)
+		wgmma_pin(d[P::TURNS]);
+	gemm_release<P>(empty + before * 8);
 }
 
-/* The body of a kernel of GEMM_THREADS threads and GEMM_SMEM(STAGES) + E::SMEM bytes, in clusters of CLUSTER blocks.
- * E: `static const int SMEM`, and `operator()(d, row, col, half, smem)`: called by all threads of a warpgroup with the
- * first row and column of its 64 x GEMM_BN numbers, laid out as wgmma_ss says. */
-template <class T, int STAGES, int CLUSTER, int SKEW, class E>
+/* A warpgroup: its share of this block's tiles. */
+template <class T, class P, class E>
+SM90_DEV void gemm_walk(struct gemm_shape s, uint32_t slots, uint32_t full, uint32_t empty, uint32_t rank, int half,
+                        const E &epilogue)
+{
+	uint32_t n_tiles = s.n_row_tiles * s.n_col_tiles, step = gridDim.x / P::CLUSTER, i = blockIdx.x / P::CLUSTER;
+	gemm_ring<P> ring = {0, 0};
+
+	if (P::TURNS) {
+		if (half == 1 && i < n_tiles)
+			bar_arrive(4, 256); /* the first may begin */
+		i += half * step;
+		step *= 2;
+		ring.skip(half * s.k_steps);
+	}
+	for (; i < n_tiles; i += step) {
+		struct gemm_tile t = gemm_tile_of(s, i);
+		uint32_t row = (t.row * P::CLUSTER + rank) * GEMM_BM + (P::TURNS ? 0 : half * 64);
+		float d[P::TURNS ? 2 : 1][P::BN / 2];
+
+		gemm_multiply<T, P>(d, ring, s.k_steps, slots, full, empty, half, i + step / 2 < n_tiles);
+		epilogue(d[0], row, t.col * P::BN);
+		if (P::TURNS) {
+			epilogue(d[P::TURNS], row + 64, t.col * P::BN);
+			ring.skip(s.k_steps);
+		}
+	}
+}
+
+/* The body of a kernel of GEMM_THREADS threads and P::SMEM bytes, in clusters of P::CLUSTER blocks. The epilogue is
+ * `operator()(d, row, col)`: called by all threads of a warpgroup with the first row and column of 64 x BN sums. */
+template <class T, class P, class E>
 SM90_DEV void gemm_body(struct gemm_shape s, const CUtensorMap *a, const CUtensorMap *b, const E &epilogue)
 {
 	extern __shared__ uint8_t gemm_smem[];
-	uint8_t *base = gemm_smem + (1024 - smem_u32(gemm_smem) % 1024) % 1024;
-	uint32_t slots = smem_u32(base) + E::SMEM, full = slots + STAGES * GEMM_SLOT, empty = full + STAGES * 8;
-	uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
+	uint32_t slots = (smem_u32(gemm_smem) + 1023) / 1024 * 1024;
+	uint32_t full = slots + P::STAGES * P::SLOT, empty = full + P::STAGES * 8;
+	uint32_t rank = P::CLUSTER > 1 ? cluster_rank() : 0;
 	int warpgroup = warpgroup_index();
 
-	static_assert(SKEW < STAGES && STAGES * 16 <= 256, "see the top of this file");
 	if (threadIdx.x == 0) {
-		for (int i = 0; i < STAGES; i++) {
+		for (int i = 0; i < P::STAGES; i++) {
 			mbar_init(full + i * 8, 1);
-			mbar_init(empty + i * 8, 2 * CLUSTER);
+			mbar_init(empty + i * 8, P::READERS);
 		}
 		mbar_init_fence();
 	}
 	__syncthreads();
-	if (CLUSTER > 1)
+	if (P::CLUSTER > 1)
 		cluster_sync();
 	if (warpgroup == 0) {
 		regs_give<40>();
 		if (warp_index() == 0 && elect_one())
-			gemm_copy<STAGES, CLUSTER>(s, a, b, slots, full, empty, rank);
+			gemm_copy<P>(s, a, b, slots, full, empty, rank);
 	} else {
-		uint32_t n_tiles = s.n_row_tiles * s.n_col_tiles;
-		gemm_ring<STAGES> ring = {0, 0};
-		int half = warpgroup - 1;
-
 		regs_take<232>();
-		for (uint32_t i = blockIdx.x / CLUSTER; i < n_tiles; i += gridDim.x / CLUSTER) {
-			struct gemm_tile t = gemm_tile_of(s, i);
-			uint32_t row = (t.row * CLUSTER + rank) * GEMM_BM + half * 64;
-			float d[GEMM_BN / 2];
-
-			gemm_multiply<T, STAGES, CLUSTER, SKEW>(d, ring, s.k_steps, slots, full, empty, half);
-			epilogue(d, row, t.col * GEMM_BN, half, base);
-		}
+		gemm_walk<T, P>(s, slots, full, empty, rank, warpgroup - 1, epilogue);
 	}
-	if (CLUSTER > 1) { /* a block's barriers must outlive the others' arrivals */
+	if (P::CLUSTER > 1) { /* a block's barriers must outlive the others' arrivals */
 		__syncthreads();
 		cluster_sync();
 	}
 }
 
-/* Map of a [n, k] matrix for boxes of `box` rows. */
-static inline int gemm_map(CUtensorMap *map, bool bf16, const void *base, uint32_t n, uint32_t k, uint32_t box)
-{
-	uint64_t dims[2] = {k, n}, stride[1] = {(uint64_t)k * 2};
-	uint32_t boxes[2] = {GEMM_BK, box};
+/* -- host: the maps ----------------------------------------------------------------------------------- */
 
-	return tma_map_2b(map, bf16, base, 2, dims, stride, boxes);
+/* Of a [rows, k]. */
+static inline int gemm_map_a(CUtensorMap *map, bool bf16, const void *base, uint32_t rows, uint32_t k)
+{
+	uint64_t dims[2] = {k, rows}, stride[1] = {(uint64_t)k * 2};
+	uint32_t box[2] = {GEMM_BK, GEMM_BM};
+
+	return tma_map_2b(map, bf16, base, 2, dims, stride, box);
+}
+
+/* Of b [n, k], n a multiple of 32, `cols` columns of a tile at a time. Row 8 i + 2 q + e of 32 in shared memory is row
+ * 8 q + 2 i + e of b: see the top of this file. */
+static inline int gemm_map_b(CUtensorMap *map, bool bf16, const void *base, uint32_t n, uint32_t k, uint32_t cols)
+{
+	uint64_t row = (uint64_t)k * 2, dims[5] = {k, 2, 4, 4, n / 32}, stride[4] = {row, 8 * row, 2 * row, 32 * row};
+	uint32_t box[5] = {GEMM_BK, 2, 4, 4, cols / 32};
+
+	return tma_map_2b(map, bf16, base, 5, dims, stride, box);
 }
 
 #endif

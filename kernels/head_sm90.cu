@@ -6,13 +6,13 @@
 #include "kernels/gemm_sm90.cuh"
 #include "kernels/head.cuh"
 
-#define STAGES       4
-#define CLUSTER      2
-#define SKEW         3
 #define JOIN_ROWS    32 /* rows of a block of the joining pass */
 #define JOIN_STREAMS 8  /* threads that share a row */
 
-static_assert(GEMM_BM * CLUSTER == KERN_ROW_PAD && GEMM_BN == KERN_VOCAB_PAD, "the buffers' padding is a tile");
+typedef gemm_plan<256, 4, 2, 3> head_plan;
+
+static_assert(KERN_ROW_PAD % (GEMM_BM * head_plan::CLUSTER) == 0 && KERN_VOCAB_PAD % head_plan::BN == 0,
+              "the buffers' padding is whole tiles");
 
 struct head_parts {
 	float2 *part;        /* [n_tiles, rows] max, sum of exp(logit - max) */
@@ -20,11 +20,6 @@ struct head_parts {
 	uint8_t *column;     /* [n_tiles, rows] */
 	uint32_t rows, n_tiles;
 };
-
-static uint32_t tiles_of(uint32_t n_vocab)
-{
-	return ceil_div(n_vocab, (uint32_t)GEMM_BN);
-}
 
 static uint32_t rows_of(uint32_t n_rows)
 {
@@ -38,17 +33,21 @@ bool kern_head_sm90_takes(uint32_t dim, uint32_t n_vocab, enum kern_type type)
 
 size_t kern_head_sm90_scratch_bytes(uint32_t n_rows, uint32_t n_vocab)
 {
-	return (size_t)rows_of(n_rows) * (tiles_of(n_vocab) * (sizeof(float2) + 1) + sizeof(float));
+	size_t n_tiles = ceil_div(n_vocab, (uint32_t)head_plan::BN);
+
+	return (size_t)rows_of(n_rows) * (n_tiles * (sizeof(float2) + 1) + sizeof(float));
 }
 
 /* -- the epilogue ------------------------------------------------------------------------------------ */
 
-/* A thread's 64 numbers of one of its two rows: those with `row` 0 or 1. Number i is column 8 (i / 2) + i % 2 + 2 (lane
- * % 4) of the tile. */
+/* A thread's sums of one of its two rows, `row` 0 or 1, in order of their columns: number i is column COLUMN_OF(i) + 8
+ * (lane % 4) of the tile. */
 #define AT(d, row, i) (d)[(i) / 2 * 4 + (row) * 2 + (i) % 2]
+#define COLUMN_OF(i)  ((i) / 8 * 32 + (i) % 8)
 
 /* Row's part; valid in the first lane of the four that share it. `first`: the thread's first column. */
-static __device__ __forceinline__ float2 reduce_row(const float (&d)[GEMM_BN / 2], int row, uint32_t first,
+template <int N>
+static __device__ __forceinline__ float2 reduce_row(const float (&d)[N], int row, uint32_t first,
                                                     uint32_t *column)
 {
 	float max[4], sum[4] = {0, 0, 0, 0}, thread_max, top, bias, all;
@@ -58,7 +57,7 @@ static __device__ __forceinline__ float2 reduce_row(const float (&d)[GEMM_BN / 2
 	for (int i = 0; i < 4; i++)
 		max[i] = AT(d, row, i);
 #pragma unroll
-	for (int i = 4; i < 64; i++)
+	for (int i = 4; i < N / 2; i++)
 		max[i % 4] = fmaxf(max[i % 4], AT(d, row, i));
 	thread_max = fmaxf(fmaxf(max[0], max[1]), fmaxf(max[2], max[3]));
 	all = fmaxf(thread_max, __shfl_xor_sync(FULL, thread_max, 1));
@@ -66,10 +65,10 @@ static __device__ __forceinline__ float2 reduce_row(const float (&d)[GEMM_BN / 2
 	top = all == -INFINITY ? 0 : all;
 	bias = -top * LOG2E;
 #pragma unroll
-	for (int i = 63; i >= 0; i--) {
+	for (int i = N / 2 - 1; i >= 0; i--) {
 		sum[i % 4] += fast_exp2(fmaf(AT(d, row, i), LOG2E, bias));
 		if (AT(d, row, i) == all)
-			at = i / 2 * 8 + i % 2;
+			at = COLUMN_OF(i);
 	}
 	sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
 	sum[0] += __shfl_xor_sync(FULL, sum[0], 1);
@@ -82,21 +81,21 @@ static __device__ __forceinline__ float2 reduce_row(const float (&d)[GEMM_BN / 2
 }
 
 struct head_epilogue {
-	static const int SMEM = 0;
 	struct head_parts p;
 	const uint32_t *targets;
 	uint32_t n_rows, n_vocab;
 
-	__device__ __forceinline__ void operator()(float (&d)[GEMM_BN / 2], uint32_t row0, uint32_t col0, int,
-	                                           uint8_t *) const
+	template <int N>
+	__device__ __forceinline__ void operator()(float (&d)[N], uint32_t row0, uint32_t col0) const
 	{
-		uint32_t lane = threadIdx.x % 32, first = lane % 4 * 2;
+		const int BN = 2 * N;
+		uint32_t lane = threadIdx.x % 32, first = lane % 4 * 8;
 
 		row0 += threadIdx.x % 128 / 32 * 16 + lane / 4;
-		if (col0 + GEMM_BN > n_vocab) {
+		if (col0 + BN > n_vocab) {
 #pragma unroll
-			for (int i = 0; i < GEMM_BN / 2; i++)
-				if (col0 + i / 4 * 8 + i % 2 + first >= n_vocab)
+			for (int i = 0; i < N; i++)
+				if (col0 + COLUMN_OF(i / 4 * 2 + i % 2) + first >= n_vocab)
 					d[i] = -INFINITY;
 		}
 #pragma unroll
@@ -106,17 +105,17 @@ struct head_epilogue {
 			float2 part = reduce_row(d, h, first, &column);
 
 			if (lane % 4 == 0) {
-				size_t at = (size_t)(col0 / GEMM_BN) * p.rows + row;
+				size_t at = (size_t)(col0 / BN) * p.rows + row;
 
 				p.part[at] = part;
 				p.column[at] = (uint8_t)column;
 			}
-			if (target < GEMM_BN && target % 8 / 2 == lane % 4) {
+			if (target < BN && target % 32 / 8 == lane % 4) {
 				float logit = 0;
 
 #pragma unroll
-				for (int i = 0; i < 64; i++)
-					if (i / 2 * 8 + i % 2 + first == target)
+				for (int i = 0; i < N / 2; i++)
+					if (COLUMN_OF(i) + first == target)
 						logit = AT(d, h, i);
 				p.target_logit[row] = logit;
 			}
@@ -124,17 +123,18 @@ struct head_epilogue {
 	}
 };
 
-template <class T, int STAGES_, int CLUSTER_, int SKEW_>
-static __global__ void __cluster_dims__(CLUSTER_, 1, 1) __launch_bounds__(GEMM_THREADS, 1)
+template <class T, class P>
+static __global__ void __cluster_dims__(P::CLUSTER, 1, 1) __launch_bounds__(GEMM_THREADS, 1)
     reduce_tiles(const __grid_constant__ CUtensorMap h, const __grid_constant__ CUtensorMap w, struct gemm_shape s,
                  struct head_epilogue e)
 {
-	gemm_body<T, STAGES_, CLUSTER_, SKEW_>(s, &h, &w, e);
+	gemm_body<T, P>(s, &h, &w, e);
 }
 
 /* -- joining a row's tiles ----------------------------------------------------------------------------- */
 
 /* Thread (x, y) of a block takes row x and the y-th run of tiles. */
+template <int BN>
 static __global__ void __launch_bounds__(JOIN_ROWS * JOIN_STREAMS)
     join_tiles(struct kern_score *out, struct head_parts p, uint32_t n_rows, struct kern_fault fault)
 {
@@ -147,7 +147,7 @@ static __global__ void __launch_bounds__(JOIN_ROWS * JOIN_STREAMS)
 #pragma unroll 8
 		for (uint32_t t = first; t < last; t++) {
 			float2 part = p.part[(size_t)t * p.rows + row];
-			struct head_state o = {part.x, part.y, t * GEMM_BN + p.column[(size_t)t * p.rows + row]};
+			struct head_state o = {part.x, part.y, t * BN + p.column[(size_t)t * p.rows + row]};
 
 			s = head_join(s, o);
 		}
@@ -161,12 +161,12 @@ static __global__ void __launch_bounds__(JOIN_ROWS * JOIN_STREAMS)
 	head_finish(&out[row], s, p.target_logit[row], fault, row);
 }
 
-template <class T, int STAGES_, int CLUSTER_, int SKEW_>
+template <class T, class P>
 static int head_run(const struct kern_head_cuda *a, int n_sm, struct CUstream_st *stream)
 {
 	bool bf16 = wgmma_type<T>::bf16;
-	uint32_t rows = rows_of(a->n_rows), n_tiles = tiles_of(a->n_vocab);
-	struct gemm_shape s = {rows / (GEMM_BM * CLUSTER_), n_tiles, (a->dim + GEMM_BK - 1) / GEMM_BK};
+	uint32_t rows = rows_of(a->n_rows), n_tiles = ceil_div(a->n_vocab, (uint32_t)P::BN);
+	struct gemm_shape s = {rows / (GEMM_BM * P::CLUSTER), n_tiles, (a->dim + GEMM_BK - 1) / GEMM_BK};
 	struct head_epilogue e;
 	CUtensorMap h, w;
 	int rc;
@@ -179,22 +179,20 @@ static int head_run(const struct kern_head_cuda *a, int n_sm, struct CUstream_st
 	e.targets = a->targets;
 	e.n_rows = a->n_rows;
 	e.n_vocab = a->n_vocab;
-	if ((rc = gemm_map(&h, bf16, a->h, rows, a->dim, GEMM_BM)) ||
-	    (rc = gemm_map(&w, bf16, a->w, n_tiles * GEMM_BN, a->dim, GEMM_BN / CLUSTER_)) ||
-	    (rc = cudaFuncSetAttribute(reduce_tiles<T, STAGES_, CLUSTER_, SKEW_>,
-	                               cudaFuncAttributeMaxDynamicSharedMemorySize, GEMM_SMEM(STAGES_))))
+	if ((rc = gemm_map_a(&h, bf16, a->h, rows, a->dim)) ||
+	    (rc = gemm_map_b(&w, bf16, a->w, n_tiles * P::BN, a->dim, P::BN / P::CLUSTER)) ||
+	    (rc = cudaFuncSetAttribute(reduce_tiles<T, P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::SMEM)))
 		return rc;
-	reduce_tiles<T, STAGES_, CLUSTER_, SKEW_>
-	    <<<n_sm / CLUSTER_ * CLUSTER_, GEMM_THREADS, GEMM_SMEM(STAGES_), stream>>>(h, w, s, e);
+	reduce_tiles<T, P><<<n_sm / P::CLUSTER * P::CLUSTER, GEMM_THREADS, P::SMEM, stream>>>(h, w, s, e);
 	if ((rc = launched()))
 		return rc;
-	join_tiles<<<ceil_div(a->n_rows, (uint32_t)JOIN_ROWS), dim3(JOIN_ROWS, JOIN_STREAMS), 0, stream>>>(
+	join_tiles<P::BN><<<ceil_div(a->n_rows, (uint32_t)JOIN_ROWS), dim3(JOIN_ROWS, JOIN_STREAMS), 0, stream>>>(
 	    a->out, e.p, a->n_rows, a->fault);
 	return launched();
 }
 
 int kern_head_sm90(const struct kern_head_cuda *a, int n_sm, struct CUstream_st *stream)
 {
-	return a->type == KERN_BF16 ? head_run<__nv_bfloat16, STAGES, CLUSTER, SKEW>(a, n_sm, stream)
-	                            : head_run<__half, STAGES, CLUSTER, SKEW>(a, n_sm, stream);
+	return a->type == KERN_BF16 ? head_run<__nv_bfloat16, head_plan>(a, n_sm, stream)
+	                            : head_run<__half, head_plan>(a, n_sm, stream);
 }

@@ -1,5 +1,6 @@
-/* Products by cuBLASLt, and the choice of its algorithms. Row-major here is column-major there with the roles of rows
- * and columns exchanged: out^T [n, n_rows] = w [n, k] in^T [k, n_rows].
+/* Products: by cuBLASLt, with the choice of its algorithms; on Hopper, where linear_sm90.cu takes a layer's shape, by
+ * that. Row-major here is column-major in cuBLASLt with the roles of rows and columns exchanged: out^T [n, n_rows] =
+ * w [n, k] in^T [k, n_rows].
  *
  * A row's bits never depend on how many rows there are: the algorithm is asked for once for each shape of a layer, at
  * ASK_ROWS rows and with a workspace of fixed size, and is the first in the library's order that neither splits k nor
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/kernels_cuda.h"
+#include "kernels/linear_sm90.h"
 
 #define ASK_ROWS        8192 /* for how many rows algorithms are asked */
 #define ASK_MAX         16   /* candidates to look at */
@@ -31,6 +32,7 @@ struct kern_blas {
 	cublasLtHandle_t lt;
 	void *workspace; /* [WORKSPACE_BYTES] device */
 	enum kern_type type;
+	int n_sm_hopper; /* multiprocessors of a device of compute capability 9.0; others: 0 */
 	uint32_t n_plans;
 	struct plan plans[MAX_PLANS];
 };
@@ -70,18 +72,22 @@ static cudaDataType data_type(enum kern_type t)
 
 int kern_blas_new(struct kern_blas **out, int device, enum kern_type type)
 {
+	int major, minor, n_sm, rc;
 	struct kern_blas *b;
 	cublasStatus_t s;
-	int rc;
 
 	*out = NULL;
-	if ((rc = cudaSetDevice(device)))
+	if ((rc = cudaSetDevice(device)) ||
+	    (rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)) ||
+	    (rc = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)) ||
+	    (rc = cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device)))
 		return rc;
 	b = new (std::nothrow) kern_blas;
 	if (!b)
 		return cudaErrorMemoryAllocation;
 	memset(b, 0, sizeof *b);
 	b->type = type;
+	b->n_sm_hopper = major == 9 && minor == 0 ? n_sm : 0;
 	if ((rc = cudaMalloc(&b->workspace, WORKSPACE_BYTES))) {
 		(void)cudaGetLastError();
 		kern_blas_free(b);
@@ -235,6 +241,8 @@ int kern_matmul_cuda(struct kern_blas *b, void *out, enum kern_type out_type, co
 	want.gelu = gelu_tanh;
 	/* a function of buffers, but those of a model all have the same: see ALIGN */
 	want.align = ((uintptr_t)out | (uintptr_t)in | (uintptr_t)w) % ALIGN ? size : ALIGN;
+	if (b->n_sm_hopper && want.align == ALIGN && kern_linear_sm90_takes(b->type, out_type, n, k, gelu_tanh))
+		return kern_linear_sm90(out, in, w, n_rows, n, k, gelu_tanh, b->type, b->n_sm_hopper, stream);
 	if ((rc = get_plan(&plan, b, &want)))
 		return rc;
 	if ((s = product_init(&p, b, plan, rows)))
