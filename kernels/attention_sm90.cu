@@ -86,9 +86,10 @@ template <class S> struct bars {
 SM90_DEV void work_at(struct work *w, const struct args &a, uint32_t i)
 {
 	uint32_t per_group = a.n_tiles * a.group, g = i / per_group, in = i - g * per_group;
-	uint32_t heads = min(a.group, a.n_head - g * a.group), t = in / heads;
+	uint32_t heads = g * a.group < a.n_head ? min(a.group, a.n_head - g * a.group) : 1, t = in / heads;
 
-	w->go = g * a.group < a.n_head;
+	/* the last group may have fewer heads: the numbers that it leaves unused end the work as those after it do */
+	w->go = g * a.group < a.n_head && t < a.n_tiles;
 	if (!w->go)
 		return;
 	w->tile = a.tiles[t];
