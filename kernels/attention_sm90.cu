@@ -9,17 +9,19 @@
  *
  * A row's result does not depend on its tile: panels come in one order, masked scores are exactly 0 after exp, and a
  * panel that a row does not see leaves its sums as they were, bit for bit; so a warpgroup may skip it. */
-#include <math.h>
-
 #include "kernels/attention.cuh"
+#include "kernels/attention_sm90.cuh"
 #include "kernels/sm90.cuh"
 
-/* D_QK, D_V as stored; WG warpgroups of 64 rows; BLOCK keys of a panel; stages of K and V; buffers of Q. */
-template <int D_QK_, int D_V_, int WG_, int BLOCK_, int K_STAGES_, int V_STAGES_, int Q_STAGES_, bool BATON_>
+/* D_QK, D_V as stored; WG warpgroups of 64 rows; BLOCK keys of a panel; how many panels of K and of V and tiles of Q
+ * are held; Q_REGS: a warpgroup takes its queries to registers, which saves shared memory's bandwidth, and power; LAZY:
+ * sums of values are not scaled where no factor of the warp differs from 1. */
+template <int D_QK_, int D_V_, int WG_, int BLOCK_, int K_STAGES_, int V_STAGES_, int Q_STAGES_, bool Q_REGS_,
+          bool LAZY_>
 struct shape {
 	static const int D_QK = D_QK_, D_V = D_V_, WG = WG_, BLOCK = BLOCK_;
 	static const int K_STAGES = K_STAGES_, V_STAGES = V_STAGES_, Q_STAGES = Q_STAGES_;
-	static const bool BATON = BATON_;
+	static const bool Q_REGS = Q_REGS_, LAZY = LAZY_;
 	static const int ROWS = 64 * WG, THREADS = 128 * (WG + 1);
 	static const int Q_BYTES = ROWS * D_QK * 2, K_BYTES = BLOCK * D_QK * 2, V_BYTES = BLOCK * D_V * 2;
 	static const int K_AT = Q_STAGES * Q_BYTES, V_AT = K_AT + K_STAGES * K_BYTES;
@@ -28,10 +30,13 @@ struct shape {
 	static const int CONSUMER_REGS = WG == 3 ? 160 : 240, PRODUCER_REGS = WG == 3 ? 32 : 24;
 };
 
-using shape_64_64 = shape<64, 64, 3, 128, 2, 2, 2, true>;
-using shape_128_64 = shape<128, 64, 3, 128, 2, 2, 2, true>;
-using shape_128_128 = shape<128, 128, 2, 128, 2, 2, 2, true>;
-using shape_256_128 = shape<256, 128, 2, 96, 2, 2, 1, true>;
+/* An H200 runs these at the limit of its power: 1.4 to 1.7 GHz, tensor cores 60 to 93 % busy. */
+using shape_64_64 = shape<64, 64, 3, 128, 2, 2, 2, false, true>;
+using shape_128_64 = shape<128, 64, 3, 128, 2, 2, 2, false, true>;
+using shape_128_128 = shape<128, 128, 2, 128, 3, 3, 1, true, false>;
+using shape_256_128 = shape<256, 128, 2, 96, 2, 2, 1, true, true>;
+
+enum { W_STAGES = 4 }; /* pieces of work under way */
 
 struct args {
 	void *out;
@@ -46,7 +51,7 @@ struct args {
 
 struct work {
 	struct kern_tile tile;
-	uint32_t head, go;
+	uint32_t head, kv_head, go;
 };
 
 /* A ring's slot and the parity of its current use. */
@@ -57,6 +62,14 @@ template <int STAGES> struct cursor {
 	{
 		if (++slot == STAGES) {
 			slot = 0;
+			phase ^= 1;
+		}
+	}
+
+	__device__ __forceinline__ void prev(void)
+	{
+		if (slot-- == 0) {
+			slot = STAGES - 1;
 			phase ^= 1;
 		}
 	}
@@ -75,25 +88,47 @@ template <class S> struct bars {
 		v_full = k_empty + 8 * S::K_STAGES;
 		v_empty = v_full + 8 * S::V_STAGES;
 		w_full = v_empty + 8 * S::V_STAGES;
-		w_empty = w_full + 16;
-		end = w_empty + 16;
+		w_empty = w_full + 8 * W_STAGES;
+		end = w_empty + 8 * W_STAGES;
 	}
 };
 
 /* -- the loader -------------------------------------------------------------------------------------- */
 
-/* Item i of the launch: groups of heads, in them tiles, in them heads. */
-SM90_DEV void work_at(struct work *w, const struct args &a, uint32_t i)
+template <class S> SM90_DEV int panels_of(const struct kern_tile &t)
+{
+	return (int)((t.pos0 + t.n_rows - 1) / S::BLOCK) + 1;
+}
+
+/* Panel `first` of a tile's chain in lane 0, the one before it in lane 1 .. */
+SM90_DEV uint32_t panels_at(const struct args &a, const struct kern_tile &t, int first)
+{
+	int i = first - (int)(threadIdx.x % 32);
+
+	return i < 0 ? 0 : a.panels[t.panels + i];
+}
+
+/* Piece i of the launch's work (groups of heads, in them tiles, in them heads), and panels_at its last panel. */
+template <class S> SM90_DEV uint32_t work_at(struct work *w, const struct args &a, uint32_t i)
 {
 	uint32_t per_group = a.n_tiles * a.group, g = i / per_group, in = i - g * per_group;
-	uint32_t heads = g * a.group < a.n_head ? min(a.group, a.n_head - g * a.group) : 1, t = in / heads;
+	uint32_t heads = min(a.group, a.n_head - g * a.group), t = in / heads;
 
-	/* the last group may have fewer heads: the numbers that it leaves unused end the work as those after it do */
-	w->go = g * a.group < a.n_head && t < a.n_tiles;
+	w->go = g * a.group < a.n_head;
 	if (!w->go)
-		return;
+		return 0;
 	w->tile = a.tiles[t];
 	w->head = g * a.group + in - t * heads;
+	w->kv_head = w->head / a.rep;
+	return panels_at(a, w->tile, panels_of<S>(w->tile) - 1);
+}
+
+template <int CHUNKS, int BLOCK>
+SM90_DEV void load_panel(uint32_t to, const CUtensorMap *map, uint32_t bar, int slot, int head)
+{
+	mbar_arrive_expect(bar, CHUNKS * BLOCK * 128);
+	for (int c = 0; c < CHUNKS; c++)
+		tma_load_3d(to + c * BLOCK * 128, map, bar, c * 64, slot, head);
 }
 
 /* One warp. Loads in the order of consumption: Q, K of the first panel, then K of the next one before V of each. */
@@ -102,17 +137,19 @@ SM90_DEV void load_all(const struct args &a, const CUtensorMap *mq, const CUtens
                        uint32_t smem, const bars<S> &b, struct work *ring)
 {
 	int lane = threadIdx.x % 32;
-	uint32_t item = blockIdx.x;
+	uint32_t number = blockIdx.x;
 	cursor<S::Q_STAGES> q = {0, 0};
 	cursor<S::K_STAGES> k = {0, 0};
 	cursor<S::V_STAGES> v = {0, 0};
-	cursor<2> w = {0, 0};
+	cursor<W_STAGES> w = {0, 0};
+	struct work next;
+	uint32_t panels = work_at<S>(&next, a, number);
 
 	for (;;) {
-		struct work it;
+		struct work it = next;
+		int n = panels_of<S>(it.tile), slot = 0;
 
 		mbar_wait(b.w_empty + 8 * w.slot, w.phase ^ 1);
-		work_at(&it, a, item);
 		if (lane == 0) {
 			ring[w.slot] = it;
 			mbar_arrive(b.w_full + 8 * w.slot);
@@ -120,15 +157,6 @@ SM90_DEV void load_all(const struct args &a, const CUtensorMap *mq, const CUtens
 		w.next();
 		if (!it.go)
 			return;
-		if (lane == 0)
-			item = gridDim.x + atomicAdd(a.counter, 1);
-		item = __shfl_sync(0xffffffffu, item, 0);
-
-		uint32_t n = (it.tile.pos0 + it.tile.n_rows - 1) / S::BLOCK + 1, kv = it.head / a.rep;
-		const uint32_t *list = a.panels + it.tile.panels;
-		uint32_t ahead = 0;  /* panel numbers, one a lane: those of panels i - lane */
-		int slot_before = 0; /* first slot of the panel above */
-
 		mbar_wait(b.q_empty + 8 * q.slot, q.phase ^ 1);
 		if (lane == 0) {
 			mbar_arrive_expect(b.q_full + 8 * q.slot, S::Q_BYTES);
@@ -137,176 +165,38 @@ SM90_DEV void load_all(const struct args &a, const CUtensorMap *mq, const CUtens
 				            c * 64, it.tile.row, it.head);
 		}
 		q.next();
-		for (int i = 0; i <= (int)n; i++) {
-			int slot = 0;
+		for (int i = 0; i <= n; i++) {
+			int slot_before = slot;
 
-			if (i < (int)n) {
-				if (i % 32 == 0)
-					ahead = lane < (int)n - i ? list[n - 1 - i - lane] : 0;
-				slot = (int)(__shfl_sync(0xffffffffu, ahead, i % 32) * S::BLOCK);
+			/* Late, so that no other block of threads could have begun it; early enough to come in time. */
+			if (i == max(n - 3, 0) && lane == 0)
+				number = gridDim.x + atomicAdd(a.counter, 1);
+			if (i < n) {
+				if (i % 32 == 0 && i > 0)
+					panels = panels_at(a, it.tile, n - 1 - i);
+				slot = (int)(__shfl_sync(0xffffffffu, panels, i % 32) * S::BLOCK);
 				mbar_wait(b.k_empty + 8 * k.slot, k.phase ^ 1);
-				if (lane == 0) {
-					mbar_arrive_expect(b.k_full + 8 * k.slot, S::K_BYTES);
-					for (int c = 0; c < S::D_QK / 64; c++)
-						tma_load_3d(smem + S::K_AT + k.slot * S::K_BYTES + c * S::BLOCK * 128,
-						            mk, b.k_full + 8 * k.slot, c * 64, slot, kv);
-				}
+				if (lane == 0)
+					load_panel<S::D_QK / 64, S::BLOCK>(smem + S::K_AT + k.slot * S::K_BYTES, mk,
+					                                   b.k_full + 8 * k.slot, slot, it.kv_head);
 				k.next();
+			} else {
+				number = __shfl_sync(0xffffffffu, number, 0);
+				panels = work_at<S>(&next, a, number);
 			}
 			if (i > 0) {
 				mbar_wait(b.v_empty + 8 * v.slot, v.phase ^ 1);
-				if (lane == 0) {
-					mbar_arrive_expect(b.v_full + 8 * v.slot, S::V_BYTES);
-					for (int c = 0; c < S::D_V / 64; c++)
-						tma_load_3d(smem + S::V_AT + v.slot * S::V_BYTES + c * S::BLOCK * 128,
-						            mv, b.v_full + 8 * v.slot, c * 64, slot_before, kv);
-				}
+				if (lane == 0)
+					load_panel<S::D_V / 64, S::BLOCK>(smem + S::V_AT + v.slot * S::V_BYTES, mv,
+					                                  b.v_full + 8 * v.slot, slot_before,
+					                                  it.kv_head);
 				v.next();
 			}
-			slot_before = slot;
 		}
 	}
 }
 
-/* -- products and softmax ------------------------------------------------------------------------------ */
-
-template <class S> SM90_DEV uint64_t k_desc(uint32_t smem, uint32_t slot)
-{
-	return wgmma_desc_k(smem + S::K_AT + slot * S::K_BYTES);
-}
-
-template <class S> SM90_DEV uint64_t v_desc(uint32_t smem, uint32_t slot)
-{
-	return wgmma_desc_mn(smem + S::V_AT + slot * S::V_BYTES, S::BLOCK * 128);
-}
-
-/* s = Q K^T for 64 rows: q, k are descriptors of the first 64 columns. */
-template <class S> SM90_DEV void issue_scores(float (&s)[S::BLOCK / 2], uint64_t q, uint64_t k)
-{
-#pragma unroll
-	for (int i = 0; i < S::D_QK / 16; i++)
-		wgmma_ss<S::BLOCK, __half>(s, wgmma_desc_step(q, i / 4 * (S::ROWS * 8) + i % 4 * 2),
-		                           wgmma_desc_step(k, i / 4 * (S::BLOCK * 8) + i % 4 * 2), i > 0);
-	wgmma_commit();
-}
-
-template <class S, class T>
-SM90_DEV void issue_values(float (&o)[S::D_V / 2], const uint32_t (&p)[S::BLOCK / 4], uint64_t v)
-{
-#pragma unroll
-	for (int i = 0; i < S::BLOCK / 16; i++)
-		wgmma_rs<S::D_V, T, 1>(o, p + 4 * i, wgmma_desc_step(v, 128 * i), 1);
-	wgmma_commit();
-}
-
-template <class T> SM90_DEV uint32_t pack2(float lo, float hi);
-
-template <> __device__ __forceinline__ uint32_t pack2<__nv_bfloat16>(float lo, float hi)
-{
-	uint32_t r;
-
-	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-	return r;
-}
-
-template <> __device__ __forceinline__ uint32_t pack2<__half>(float lo, float hi)
-{
-	uint32_t r;
-
-	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-	return r;
-}
-
-/* Scores of keys that a row does not see become -inf. last: the number, in the panel, of the last key that this
- * thread's upper row sees, less its own first column; the lower row stands 8 on. */
-template <int N> SM90_DEV void mask_scores(float (&s)[N], int last)
-{
-#pragma unroll
-	for (int i = 0; i < N; i++) {
-		int column = i / 4 * 8 + i % 2;
-
-		if (column > last + (i % 4 < 2 ? 0 : 8))
-			s[i] = -INFINITY;
-	}
-}
-
-/* Running maximum (of unscaled scores) and sum of a thread's two rows; the sum is of this thread's columns only. */
-struct softmax {
-	float max[2], sum[2];
-};
-
-/* s becomes exp2(c (s - max)), alpha what earlier sums are to be multiplied with. Of a row that has seen nothing yet,
- * max is -inf and everything stays 0. */
-template <int N> SM90_DEV void softmax_step(float (&s)[N], struct softmax &x, float (&alpha)[2], float c)
-{
-#pragma unroll
-	for (int r = 0; r < 2; r++) {
-		float m0 = s[2 * r], m1 = s[2 * r + 1], neg;
-
-#pragma unroll
-		for (int i = 4; i < N; i += 4) {
-			m0 = fmaxf(m0, s[i + 2 * r]);
-			m1 = fmaxf(m1, s[i + 2 * r + 1]);
-		}
-		m0 = fmaxf(m0, m1);
-		m0 = fmaxf(m0, __shfl_xor_sync(0xffffffffu, m0, 1));
-		m0 = fmaxf(m0, __shfl_xor_sync(0xffffffffu, m0, 2));
-		m0 = fmaxf(m0, x.max[r]);
-		m1 = m0 == -INFINITY ? 0.f : m0;
-		alpha[r] = ex2(__fmul_rn(x.max[r] - m1, c));
-		x.max[r] = m0;
-		neg = -__fmul_rn(m1, c);
-		x.sum[r] = __fmul_rn(x.sum[r], alpha[r]);
-
-		float a0 = 0.f, a1 = 0.f;
-
-#pragma unroll
-		for (int i = 0; i < N; i += 4) {
-			s[i + 2 * r] = ex2(__fmaf_rn(s[i + 2 * r], c, neg));
-			s[i + 2 * r + 1] = ex2(__fmaf_rn(s[i + 2 * r + 1], c, neg));
-			a0 = __fadd_rn(a0, s[i + 2 * r]);
-			a1 = __fadd_rn(a1, s[i + 2 * r + 1]);
-		}
-		x.sum[r] = __fadd_rn(x.sum[r], __fadd_rn(a0, a1));
-	}
-}
-
-template <int N> SM90_DEV void scale_rows(float (&o)[N], const float (&by)[2])
-{
-#pragma unroll
-	for (int i = 0; i < N; i++)
-		o[i] = __fmul_rn(o[i], by[i % 4 / 2]);
-}
-
-template <class T, int N> SM90_DEV void pack_rows(uint32_t (&p)[N / 2], const float (&s)[N])
-{
-#pragma unroll
-	for (int i = 0; i < N / 2; i++)
-		p[i] = pack2<T>(s[2 * i], s[2 * i + 1]);
-}
-
-/* Four lanes hold 4 words of a row each, those of every fourth pair of columns; afterwards lane i has the i-th four. */
-SM90_DEV void transpose4(uint32_t (&x)[4])
-{
-	int lane = threadIdx.x;
-
-#pragma unroll
-	for (int bit = 1; bit < 4; bit *= 2) {
-		bool up = lane & bit;
-
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			if (i & bit)
-				continue;
-			uint32_t y = __shfl_xor_sync(0xffffffffu, up ? x[i] : x[i | bit], bit);
-
-			if (up)
-				x[i] = y;
-			else
-				x[i | bit] = y;
-		}
-	}
-}
+/* -- the warpgroups ------------------------------------------------------------------------------------- */
 
 /* Rows of o to memory; row: this thread's upper row in the tile. */
 template <class S, class T>
@@ -351,126 +241,191 @@ SM90_DEV uint32_t uniform(uint32_t x)
 	return __shfl_sync(0xffffffffu, x, 0);
 }
 
-/* One warpgroup: rows 64 wg.. of each tile. */
+/* A piece of work as a warpgroup sees it. */
+struct item {
+	bool go;   /* there is one */
+	int n;     /* panels */
+	int mine;  /* those that some row here sees; 0: no rows here */
+	int first; /* position of the warpgroup's first row */
+};
+
+template <class S> SM90_DEV struct item item_wait(const struct work *ring, const bars<S> &b, cursor<W_STAGES> w, int wg)
+{
+	struct item it;
+
+	mbar_wait(b.w_full + 8 * w.slot, w.phase);
+
+	const struct work *from = ring + w.slot;
+	int n_rows = (int)uniform(from->tile.n_rows), pos0 = (int)uniform(from->tile.pos0);
+	int rows = min(n_rows - 64 * wg, 64);
+
+	it.go = uniform(from->go);
+	it.n = (pos0 + n_rows - 1) / S::BLOCK + 1;
+	it.first = pos0 + 64 * wg;
+	it.mine = rows > 0 ? (it.first + rows - 1) / S::BLOCK + 1 : 0;
+	return it;
+}
+
+/* Says that this warp is done with the slot of a ring, whose barriers of that kind start at `empty`. */
+template <int STAGES> SM90_DEV void release(uint32_t empty, cursor<STAGES> *c)
+{
+	if (threadIdx.x % 32 == 0)
+		mbar_arrive(empty + 8 * c->slot);
+	c->next();
+}
+
+/* A panel that goes by: it must have come before it may be released. */
+template <int STAGES> SM90_DEV void skip_slot(uint32_t full, uint32_t empty, cursor<STAGES> *c)
+{
+	mbar_wait(full + 8 * c->slot, c->phase);
+	release(empty, c);
+}
+
+/* Warpgroups issue products one after the other: barrier 1 + wg says that it is wg's turn. Per tile, each takes as many
+ * turns as there are panels. */
+SM90_DEV void turn_begin(int wg)
+{
+	bar_sync(1 + wg, 256);
+}
+
+template <class S> SM90_DEV void turn_end(int wg)
+{
+	bar_arrive(1 + (wg + 1) % S::WG, 256);
+}
+
+/* One warpgroup: rows 64 wg.. of each tile. One loop runs over the panels of all tiles: a tile's last product with V is
+ * issued behind the first scores of the next one. */
 template <class S, class T>
 SM90_DEV void attend_all(const struct args &a, uint32_t smem, const bars<S> &b, const struct work *ring, int wg)
 {
-	int t = threadIdx.x % 128, lane = t % 32, row = 64 * wg + t / 32 * 16 + lane / 4;
-	int baton = 1 + wg, baton_next = 1 + (wg + 1) % S::WG;
+	int t = threadIdx.x % 128, row = 64 * wg + t / 32 * 16 + t % 32 / 4;
+	int own = row - 64 * wg - t % 4 * 2; /* the upper row, less this thread's first column */
 	cursor<S::Q_STAGES> q = {0, 0};
 	cursor<S::K_STAGES> k = {0, 0};
 	cursor<S::V_STAGES> v = {0, 0};
-	cursor<2> w = {0, 0};
-	float s[S::BLOCK / 2], o[S::D_V / 2], alpha[2];
+	cursor<W_STAGES> w = {0, 0};
+	float s[S::BLOCK / 2], o[S::D_V / 2], alpha[2], sum[2];
 	uint32_t p[S::BLOCK / 4];
+	struct queries<S> queries;
 	struct softmax x;
+	struct item it;
 
-	if (S::BATON && wg == S::WG - 1)
+	if (wg == S::WG - 1)
 		bar_arrive(1, 256);
-	for (;;) {
-		mbar_wait(b.w_full + 8 * w.slot, w.phase);
-		const struct work *it = ring + w.slot;
-		if (!uniform(it->go))
-			break;
-
-		int n_rows = (int)uniform(it->tile.n_rows), pos0 = (int)uniform(it->tile.pos0);
-		int n = (pos0 + n_rows - 1) / S::BLOCK + 1;
-		int rows = min(n_rows - 64 * wg, 64), first = pos0 + 64 * wg;
-		int mine = rows > 0 ? (first + rows - 1) / S::BLOCK + 1 : 0; /* panels that some row here sees */
-		uint64_t desc_q = wgmma_desc_k(smem + q.slot * S::Q_BYTES + wg * 64 * 128);
-
-		for (int i = n - 1; i >= mine; i--) {
-			mbar_wait(b.k_full + 8 * k.slot, k.phase);
-			if (lane == 0)
-				mbar_arrive(b.k_empty + 8 * k.slot);
-			k.next();
-			if (S::BATON && i > 0) {
-				bar_sync(baton, 256);
-				bar_arrive(baton_next, 256);
-			}
-			mbar_wait(b.v_full + 8 * v.slot, v.phase);
-			if (lane == 0)
-				mbar_arrive(b.v_empty + 8 * v.slot);
-			v.next();
+	it = item_wait(ring, b, w, wg);
+	while (it.go) {
+		/* Nothing is under way. Panels that no row here sees go by. */
+		for (int i = it.n; i > it.mine; i--) {
+			skip_slot(b.k_full, b.k_empty, &k);
+			turn_begin(wg);
+			turn_end<S>(wg);
+			skip_slot(b.v_full, b.v_empty, &v);
 		}
 		mbar_wait(b.q_full + 8 * q.slot, q.phase);
-		if (mine > 0) {
-			int last = first + row - 64 * wg - lane % 4 * 2; /* upper row: position less first column */
+		if (!it.mine) {
+			release(b.q_empty, &q);
+			release(b.w_empty, &w);
+			it = item_wait(ring, b, w, wg);
+			continue;
+		}
+		queries_load(&queries, smem + q.slot * S::Q_BYTES, wg);
+		if (S::Q_REGS)
+			release(b.q_empty, &q);
+		mbar_wait(b.k_full + 8 * k.slot, k.phase);
+		turn_begin(wg);
+		wgmma_fence();
+		issue_scores<S>(s, queries, k_desc<S>(smem, k.slot));
+		turn_end<S>(wg);
+		wgmma_wait<0>();
+		wgmma_pin(s);
+		release(b.k_empty, &k);
+		softmax_init(&x);
+		zero(o);
 
-			x.max[0] = x.max[1] = -INFINITY;
-			x.sum[0] = x.sum[1] = 0.f;
-#pragma unroll
-			for (int i = 0; i < S::D_V / 2; i++)
-				o[i] = 0.f;
+		int i = it.mine - 1;
+		mask_scores(s, it.first + own - i * S::BLOCK);
+		softmax_step(s, x, alpha, a.scale_log2);
+		if (i > 0)
 			mbar_wait(b.k_full + 8 * k.slot, k.phase);
-			wgmma_fence();
-			issue_scores<S>(s, desc_q, k_desc<S>(smem, k.slot));
-			wgmma_wait<0>();
-			wgmma_pin(s);
-			if (lane == 0)
-				mbar_arrive(b.k_empty + 8 * k.slot);
-			k.next();
-			mask_scores(s, last - (mine - 1) * S::BLOCK);
-			softmax_step(s, x, alpha, a.scale_log2);
-			if (mine > 1)
+		pack_rows<T>(p, s);
+		for (;;) {
+			/* P of panel i waits for its V; next are the scores of panel i - 1, or of the next tile. */
+			bool edge = i == 0;
+			int skip = 0;
+			cursor<W_STAGES> done = w;
+
+			if (edge) {
+				if (!S::Q_REGS)
+					release(b.q_empty, &q);
+				w.next();
+				it = item_wait(ring, b, w, wg);
+				i = it.mine;
+				skip = it.n - i;
+				if (!it.go || !i || skip > 1)
+					break;
+				if (skip) {
+					skip_slot(b.k_full, b.k_empty, &k);
+					turn_begin(wg);
+					turn_end<S>(wg);
+				}
+				mbar_wait(b.q_full + 8 * q.slot, q.phase);
+				queries_load(&queries, smem + q.slot * S::Q_BYTES, wg);
+				if (S::Q_REGS)
+					release(b.q_empty, &q);
 				mbar_wait(b.k_full + 8 * k.slot, k.phase);
+			}
+			i--;
+			mbar_wait(b.v_full + 8 * v.slot, v.phase);
+			turn_begin(wg);
+			wgmma_fence();
+			issue_scores<S>(s, queries, k_desc<S>(smem, k.slot));
+			issue_values<S, T>(o, p, v_desc<S>(smem, v.slot));
+			turn_end<S>(wg);
+			wgmma_wait<1>();
+			wgmma_pin(s);
+			release(b.k_empty, &k);
+			if (edge) {
+				row_factors(sum, x.sum);
+				softmax_init(&x);
+			}
+			if ((i + 1) * S::BLOCK - 1 > it.first)
+				mask_scores(s, it.first + own - i * S::BLOCK);
+			softmax_step(s, x, alpha, a.scale_log2);
+			/* The pin and the branch keep the compiler from moving the exponentials behind the wait. With
+			 * three warpgroups there is enough to overlap without: 3 % faster if it may. */
+			if (S::WG == 2)
+				wgmma_pin(s);
+			if (i > 0)
+				mbar_wait(b.k_full + 8 * k.slot, k.phase);
+			wgmma_wait<0>();
+			wgmma_pin(o);
+			wgmma_pin(s);
+			release(b.v_empty, &v);
 			pack_rows<T>(p, s);
-			for (int i = mine - 2; i >= 0; i--) {
-				mbar_wait(b.v_full + 8 * v.slot, v.phase);
-				if (S::BATON)
-					bar_sync(baton, 256);
-				wgmma_fence();
-				issue_scores<S>(s, desc_q, k_desc<S>(smem, k.slot));
-				issue_values<S, T>(o, p, v_desc<S>(smem, v.slot));
-				if (S::BATON)
-					bar_arrive(baton_next, 256);
-				wgmma_wait<1>();
-				wgmma_pin(s);
-				if (lane == 0)
-					mbar_arrive(b.k_empty + 8 * k.slot);
-				k.next();
-				if ((i + 1) * S::BLOCK - 1 > first)
-					mask_scores(s, last - i * S::BLOCK);
-				softmax_step(s, x, alpha, a.scale_log2);
-				/* This branch also keeps ptxas from moving the wait below up over the softmax. */
-				if (i > 0)
-					mbar_wait(b.k_full + 8 * k.slot, k.phase);
-				wgmma_wait<0>();
-				wgmma_pin(o);
-				wgmma_pin(s);
-				if (lane == 0)
-					mbar_arrive(b.v_empty + 8 * v.slot);
-				v.next();
-				pack_rows<T>(p, s);
+			if (edge) {
+				scale_rows(o, sum);
+				store_rows<S, T>(a, ring[done.slot], o, row);
+				release(b.w_empty, &done);
+				zero(o);
+				if (skip)
+					skip_slot(b.v_full, b.v_empty, &v);
+			} else if (!S::LAZY || __any_sync(0xffffffffu, alpha[0] != 1.f || alpha[1] != 1.f)) {
 				scale_rows(o, alpha);
 			}
 		}
-		if (lane == 0)
-			mbar_arrive(b.q_empty + 8 * q.slot);
-		q.next();
-		if (mine > 0) {
-			mbar_wait(b.v_full + 8 * v.slot, v.phase);
-			wgmma_fence();
-			issue_values<S, T>(o, p, v_desc<S>(smem, v.slot));
-#pragma unroll
-			for (int r = 0; r < 2; r++) {
-				x.sum[r] = __fadd_rn(x.sum[r], __shfl_xor_sync(0xffffffffu, x.sum[r], 1));
-				x.sum[r] = __fadd_rn(x.sum[r], __shfl_xor_sync(0xffffffffu, x.sum[r], 2));
-				alpha[r] = rcp(x.sum[r]);
-			}
-			wgmma_wait<0>();
-			wgmma_pin(o);
-			if (lane == 0)
-				mbar_arrive(b.v_empty + 8 * v.slot);
-			v.next();
-			scale_rows(o, alpha);
-			store_rows<S, T>(a, *it, o, row);
-		}
-		if (lane == 0)
-			mbar_arrive(b.w_empty + 8 * w.slot);
-		w.next();
+		mbar_wait(b.v_full + 8 * v.slot, v.phase);
+		wgmma_fence();
+		issue_values<S, T>(o, p, v_desc<S>(smem, v.slot));
+		row_factors(sum, x.sum);
+		wgmma_wait<0>();
+		wgmma_pin(o);
+		release(b.v_empty, &v);
+		scale_rows(o, sum);
+		w.prev();
+		store_rows<S, T>(a, ring[w.slot], o, row);
+		release(b.w_empty, &w);
 	}
-	if (S::BATON && wg == 0)
+	if (wg == 0)
 		bar_sync(1, 256);
 }
 
@@ -480,7 +435,7 @@ __global__ void __launch_bounds__(S::THREADS, 1)
                          const __grid_constant__ CUtensorMap mv, const __grid_constant__ struct args a)
 {
 	extern __shared__ char raw[];
-	__shared__ struct work ring[2];
+	__shared__ struct work ring[W_STAGES];
 	uint32_t smem = (smem_u32(raw) + 1023) & ~1023u;
 	bars<S> b(smem + S::BARS_AT);
 	int wg = warpgroup_index();

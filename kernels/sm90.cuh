@@ -218,6 +218,16 @@ SM90_DEV void tma_load_3d_hint(uint32_t to, const CUtensorMap *map, uint32_t bar
 	             : "memory");
 }
 
+/* Four 8x8 matrices of halves from shared memory: lane l gives the address of row l % 8 of matrix l / 8, and gets from
+ * each matrix the pair at row l / 4, columns 2 (l % 4). */
+SM90_DEV void ldmatrix4(uint32_t *to, uint32_t row)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+	             : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+	             : "r"(row)
+	             : "memory");
+}
+
 /* -- wgmma ------------------------------------------------------------------------------------------- */
 
 /* Before the first wgmma of a group, after registers that it reads (accumulators, A) were written. */
