@@ -330,6 +330,54 @@ START_TEST(a_score_depends_on_its_chain_alone)
 }
 END_TEST
 
+#define N_MANY 300
+
+/* Hundreds of sequences, all in one batch, and cut into batches of equal size: how many tiles a launch has, and how
+ * many heads it takes at a time, turns with it. Heads are numbers that few groups divide. */
+START_TEST(hundreds_of_sequences_may_be_cut_into_any_batches)
+{
+	static const struct shape of[] = {
+	    {"pope", NULL, "gelu_pytorch_tanh", 64, 5, 5, 64, 128, 300, false, true, false, false, DTYPE_BF16},
+	    {"rope", NULL, "gelu_pytorch_tanh", 64, 7, 7, 64, 128, 300, false, true, false, false, DTYPE_BF16},
+	    {"pope", NULL, "silu", 128, 3, 3, 64, 128, 300, true, true, false, false, DTYPE_BF16},
+	    {"rope", NULL, "silu", 128, 20, 5, 64, 128, 300, true, true, false, false, DTYPE_BF16},
+	};
+	static const uint32_t runs[] = {150, 97, 64, 33, 20, 7};
+	static struct token_score want[PACK_MAX_TOKENS];
+	uint32_t len[N_MANY], at[N_MANY + 1] = {0}, *text;
+	struct model *m;
+	struct session *s;
+
+	if (!present("many sequences"))
+		return;
+	for (uint32_t i = 0; i < N_MANY; i++) {
+		len[i] = 2 + i * 7919 % 511;
+		at[i + 1] = at[i] + len[i];
+	}
+	m = make(&of[_i]);
+	text = some_tokens(at[N_MANY], m->config.n_vocab, 70);
+	s = open_session(m, device, "auto", 0, 0);
+	pack_clear();
+	for (uint32_t i = 0; i < N_MANY; i++)
+		pack_add(-1, text + at[i], len[i]);
+	pack_run(s);
+	memcpy(want, packed.out, at[N_MANY] * sizeof *want);
+	for (size_t r = 0; r < COUNT(runs); r++)
+		for (uint32_t i = 0, n; i < N_MANY; i += n) {
+			n = N_MANY - i < runs[r] ? N_MANY - i : runs[r];
+			pack_clear();
+			for (uint32_t j = i; j < i + n; j++)
+				pack_add(-1, text + at[j], len[j]);
+			pack_run(s);
+			for (uint32_t j = i; j < i + n; j++)
+				pack_same((int32_t)(j - i), 1, want + at[j] + 1, len[j] - 1, "a part of many");
+		}
+	session_close(s);
+	free(text);
+	model_free(m);
+}
+END_TEST
+
 START_TEST(scores_of_trained_models_depend_on_the_chain_alone)
 {
 	struct model *m = NULL;
@@ -719,6 +767,7 @@ Suite *gpu_engine_suite(void)
 	tcase_add_loop_test(numbers, scores_of_trained_models_are_those_of_the_cpu, 0, 3);
 	tcase_add_loop_test(reference, the_29m_models_agree_with_the_reference, 0, 3);
 	tcase_add_loop_test(bits, a_score_depends_on_its_chain_alone, 0, 3);
+	tcase_add_loop_test(bits, hundreds_of_sequences_may_be_cut_into_any_batches, 0, 4);
 	tcase_add_test(bits, scores_of_trained_models_depend_on_the_chain_alone);
 	tcase_add_loop_test(bits, a_layout_that_comes_again_gives_the_same_bits, 0, 2);
 	tcase_add_loop_test(bits, another_process_gives_the_same_bits, 0, 3);
