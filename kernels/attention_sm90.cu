@@ -111,12 +111,13 @@ SM90_DEV uint32_t panels_at(const struct args &a, const struct kern_tile &t, int
 /* Piece i of the launch's work (groups of heads, in them tiles, in them heads), and panels_at its last panel. */
 template <class S> SM90_DEV uint32_t work_at(struct work *w, const struct args &a, uint32_t i)
 {
-	uint32_t per_group = a.n_tiles * a.group, g = i / per_group, in = i - g * per_group;
-	uint32_t heads = min(a.group, a.n_head - g * a.group), t = in / heads;
+	uint32_t per_group = a.n_tiles * a.group, g = i / per_group, in = i - g * per_group, heads, t;
 
-	w->go = g * a.group < a.n_head;
+	w->go = i < a.n_tiles * a.n_head;
 	if (!w->go)
 		return 0;
+	heads = min(a.group, a.n_head - g * a.group); /* the last group may have fewer */
+	t = in / heads;
 	w->tile = a.tiles[t];
 	w->head = g * a.group + in - t * heads;
 	w->kv_head = w->head / a.rep;
