@@ -9,7 +9,7 @@
 #define JOIN_ROWS    32 /* rows of a block of the joining pass */
 #define JOIN_STREAMS 8  /* threads that share a row */
 
-typedef gemm_plan<256, 4, 2, 3> head_plan;
+typedef gemm_plan<128, 7, 2, GEMM_TURNS> head_plan;
 
 static_assert(KERN_ROW_PAD % (GEMM_BM * head_plan::CLUSTER) == 0 && KERN_VOCAB_PAD % head_plan::BN == 0,
               "the buffers' padding is whole tiles");

@@ -64,7 +64,7 @@ int kern_activation_cuda(void *out /* [n_rows, ffn_dim] type */, const void *in 
                          uint32_t n_rows, uint32_t ffn_dim, enum kern_act act, bool gated, enum kern_type type,
                          struct CUstream_st *stream);
 
-/* -- products (matmul.cu: cuBLASLt) ------------------------------------------------------------------ */
+/* -- products (matmul.cu: cuBLASLt; linear_sm90.cu on Hopper) ------------------------------------------ */
 
 bool kern_blas_found(void); /* whether cuBLASLt, which is loaded when it is needed, is on this machine */
 
