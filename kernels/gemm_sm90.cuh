@@ -1,17 +1,14 @@
-/* A product on Hopper whose epilogue is the caller's: tiles of a [rows, k] times b [cols, k]^T in f32 registers. Half
- * types; k is padded with zeros to GEMM_BK by the copy engine, as are columns of b; rows of a are whole tiles.
- *
- * A block has one warp that copies and two warpgroups that multiply, through a ring of slots. The blocks of a cluster
- * take tiles of different rows and the same columns, and each copies its share of b to all. They stay for the whole
- * launch and walk the tiles in a fixed order, in groups of GEMM_GROUP columns of tiles so that b's part stays in L2.
+/* A product on Hopper whose epilogue is the caller's: tiles of a [rows, k] times b [cols, k]^T, f32 sums in registers.
+ * Half types; the copy engine pads k and columns of b with zeros; rows of a are whole tiles. One warp copies, two
+ * warpgroups multiply, through a ring of slots. The blocks of a cluster take tiles of different rows and the same
+ * columns, and each copies its share of b to all. They stay, and walk the tiles in groups of columns that L2 can hold.
  * In turns (GEMM_TURNS), a warpgroup has 128 x 128 tiles of its own, and one's epilogue runs under the other's
- * products. Else both share a 128 x 256 tile, 64 rows each, which needs less of L2, and hides an epilogue as far as the
- * second warpgroup, SKEW slots behind, has slots left to work on.
+ * products. Else both share a 128 x 256 tile, which reads less of L2; the second starts SKEW slots after the first, and
+ * has these left to work on during the first's epilogue.
  * A row's sum runs over k in steps of 16, in order, whatever the tile and the row's place in it.
- *
- * Within 32 columns the copy engine exchanges rows of b so that the 8 sums that wgmma leaves in a thread (4 lanes share
- * a row) are 8 neighbours: sum d[16 b + 4 i + 2 h + e] is row lane / 4 + 8 h, column 32 b + 8 (lane % 4) + 2 i + e. A
- * thread then stores 16 bytes at a time, and nothing passes through shared memory. */
+ * Within 32 columns the copy engine exchanges rows of b so that a thread's 8 sums (4 lanes share a row) are neighbours:
+ * d[16 b + 4 i + 2 h + e] is row lane / 4 + 8 h, column 32 b + 8 (lane % 4) + 2 i + e. So a thread stores 16 bytes at
+ * a time, and nothing passes through shared memory. */
 #ifndef FATHOM_KERNELS_GEMM_SM90_CUH
 #define FATHOM_KERNELS_GEMM_SM90_CUH
 
