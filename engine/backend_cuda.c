@@ -38,6 +38,18 @@ static void *carve(char *base, size_t *at, size_t bytes)
 	return p;
 }
 
+static uint32_t count_freq(const struct model_config *c)
+{
+	return c->position.type == POSITION_POPE ? c->head_dim : c->head_dim / 2;
+}
+
+static bool fuses_qkv(const struct model_config *c, const struct kern_attention_shape *s, enum kern_type type,
+                      int capability)
+{
+	return kern_qkv_takes_cuda(capability, type, c->dim, c->head_dim, s->d_qk, s->d_v,
+	                           c->position.type == POSITION_POPE);
+}
+
 /* Places an arena's parts for what it has; returns its bytes. With a base of NULL it only counts. */
 static size_t arena_place(struct arena *a, const struct model_config *c, const struct kern_attention_shape *s,
                           enum kern_type type, int capability, char *base)
@@ -46,6 +58,7 @@ static size_t arena_place(struct arena *a, const struct model_config *c, const s
 	size_t rows = round_up(a->has.rows, KERN_ROW_PAD), chunk = round_up(a->has.chunk, KERN_ROW_PAD);
 	size_t width = (size_t)c->n_head * c->head_dim, qkv = width + 2 * (size_t)c->n_kv_head * c->head_dim;
 	size_t up = (c->mlp_gated ? 2 : 1) * (size_t)c->ffn_dim;
+	bool fused = fuses_qkv(c, s, type, capability);
 
 	a->x = carve(base, &at, rows * c->dim * sizeof(float));
 	a->y = carve(base, &at, rows * c->dim * size);
@@ -59,9 +72,10 @@ static size_t arena_place(struct arena *a, const struct model_config *c, const s
 	a->scores = carve(base, &at, a->has.preds * sizeof *a->scores);
 	a->fault = carve(base, &at, sizeof *a->fault);
 	a->counter = carve(base, &at, sizeof *a->counter);
+	a->turns = carve(base, &at, fused ? rows * count_freq(c) * 2 * sizeof(float) : 0);
 	a->h = carve(base, &at, chunk * c->dim * size);
 	top = at;
-	a->wide = carve(base, &at, chunk * (qkv > up ? qkv : up) * size);
+	a->wide = carve(base, &at, chunk * (qkv > up && !fused ? qkv : up) * size);
 	end = at;
 	a->q = carve(base, &at, chunk * c->n_head * s->d_qk * qk_size);
 	a->attended = carve(base, &at, chunk * width * size);
@@ -305,6 +319,7 @@ static err_code cuda_open(const struct model *m, const struct session_options *o
 	}
 	pool_free(b->pool);
 	b->pool = NULL;
+	b->fused_qkv = fuses_qkv(c, &b->shape, b->type, capability);
 	b->chunk = chunk_of(o, &b->shape);
 	b->batch_tokens = find_batch_tokens(b);
 	*out = b;

@@ -37,6 +37,7 @@ struct arena {
 	void *y;           /* [rows, dim] type */
 	void *k, *v;       /* [n_kv_head, slots, d_qk] qk_type, [n_kv_head, slots, d_v] type: finite, always */
 	size_t kv_bytes;   /* of both together */
+	float *turns;      /* [rows, n_freq, 2] f32: the angles, where the product for q, k, v turns them */
 	void *h;           /* [chunk, dim] type: a product's input */
 	void *wide;        /* [chunk, the widest product] type */
 	void *q;           /* [n_head, chunk, d_qk] qk_type */
@@ -91,6 +92,7 @@ struct backend {
 	struct kern_score *host_scores; /* [host_preds] what comes down */
 	unsigned long long *host_fault;
 	uint32_t host_words, host_preds;
+	bool fused_qkv; /* kern_qkv_cuda takes the model's layers */
 	uint32_t chunk, batch_tokens, qkv_width, head_width, up_width;
 
 	/* during a pass */

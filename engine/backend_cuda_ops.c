@@ -76,6 +76,17 @@ static int keep_pace(struct backend *b, uint32_t layer)
 
 /* -- ops ------------------------------------------------------------------------------------------- */
 
+static uint32_t count_freq(const struct backend *b)
+{
+	return b->c.position.type == POSITION_POPE ? b->c.head_dim : b->c.head_dim / 2;
+}
+
+static float *turns_at(const struct backend *b, uint32_t row)
+{
+	return b->arena.turns + 2 * (size_t)row * count_freq(b);
+}
+
+/* Also the angles of all layers. */
 err_code cuda_embed(struct backend *b, uint32_t row0, uint32_t row1, struct err *e)
 {
 	int rc;
@@ -84,9 +95,13 @@ err_code cuda_embed(struct backend *b, uint32_t row0, uint32_t row1, struct err 
 		return ERR_OK;
 	rc = kern_embed_cuda(x_at(b, row0), b->weights.embed, up_at(b, b->at.tokens + row0), row1 - row0, b->c.dim,
 	                     b->type, b->stream);
+	if (!rc && b->fused_qkv)
+		rc = kern_turns_cuda(turns_at(b, row0), up_at(b, b->at.pos + row0), b->weights.freq,
+		                     b->weights.amplitude, row1 - row0, count_freq(b), b->stream);
 	return rc ? cuda_error(e, rc, "the embedding") : ERR_OK;
 }
 
+/* h -> q, k, v in their places. */
 static int spread(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1)
 {
 	const struct layer_cuda *l = &b->weights.layers[layer];
@@ -114,8 +129,16 @@ static int spread(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row
 	    .type = b->type,
 	    .fault = fault_of(b, layer, STAGE_QKV, row0),
 	};
+	int rc;
 
-	return kern_qkv_post_cuda(&a, b->stream);
+	if (b->fused_qkv) {
+		struct kern_qkv_cuda fused = {
+		    .post = a, .in = b->arena.h, .w = l->qkv, .turns = turns_at(b, row0), .dim = b->c.dim};
+
+		return kern_qkv_cuda(&fused, b->device, b->stream);
+	}
+	rc = product(b, b->arena.wide, b->arena.h, l->qkv, row1 - row0, b->qkv_width, b->c.dim, false);
+	return rc ? rc : kern_qkv_post_cuda(&a, b->stream);
 }
 
 static int stitch(struct backend *b, uint32_t row0)
@@ -136,8 +159,6 @@ err_code cuda_qkv(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row
 	if (b->mode == PASS_REPLAY)
 		return ERR_OK;
 	if ((row0 == 0 && (rc = keep_pace(b, layer))) || (rc = norm(b, layer, STAGE_INPUT, row0, row1)) ||
-	    (rc = product(b, b->arena.wide, b->arena.h, b->weights.layers[layer].qkv, row1 - row0, b->qkv_width,
-	                  b->c.dim, false)) ||
 	    (rc = spread(b, layer, row0, row1)) || (rc = stitch(b, row0)))
 		return fail("queries, keys and values", layer, rc, e);
 	return ERR_OK;
