@@ -349,7 +349,8 @@ int kern_stitch_cuda(void *k, void *v, const struct kern_slot_copy *copies, uint
                      uint32_t n_slots, uint32_t d_qk, uint32_t d_v, enum kern_type qk_type, enum kern_type type,
                      struct CUstream_st *stream)
 {
-	const uint32_t k_bytes = d_qk * (uint32_t)kern_type_size(qk_type), v_bytes = d_v * (uint32_t)kern_type_size(type);
+	const uint32_t k_bytes = d_qk * (uint32_t)kern_type_size(qk_type);
+	const uint32_t v_bytes = d_v * (uint32_t)kern_type_size(type);
 	const uint64_t blocks = ceil_div((uint64_t)n * n_kv_head, THREADS / WARP);
 
 	if (!n)

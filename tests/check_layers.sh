@@ -51,7 +51,7 @@ only curl server/client.c
 only openssl engine/sha256.c
 only pcre2 engine/pattern.c engine/unicode.c
 only utf8proc engine/nfc.c
-set -- kernels/*.cu kernels/*.cuh engine/*cuda*.[ch]
+set -- kernels/*.cu kernels/*.cuh kernels/*_sm90.h engine/*cuda*.[ch]
 only 'cuda|cublas|mma\.h|kernels/kernels_cuda|engine/[a-z_]*cuda' "$@"
 
 sql=$(grep -nE '"(SELECT|INSERT|UPDATE|DELETE|PRAGMA|BEGIN|COMMIT) ' server/*.c eval/*.c engine/*.c |

@@ -76,8 +76,8 @@ static const struct product products[] = {
 };
 #define N_PRODUCTS (int)(sizeof products / sizeof *products)
 
-/* What a product may be off by: the rounding of what comes out, and f32 sums of k terms of variance 1 / k; a half type's
- * GELU is by an approximate tanh. */
+/* What a product may be off by: the rounding of what comes out, and f32 sums of k terms of variance 1 / k; a half
+ * type's GELU is by an approximate tanh. */
 static void check_product(const struct product *p, const float *got, const double *want, uint32_t n_rows)
 {
 	char what[96];
