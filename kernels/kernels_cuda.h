@@ -71,9 +71,9 @@ bool kern_blas_found(void); /* whether cuBLASLt, which is loaded when it is need
 struct kern_blas; /* a handle, its workspace, and the algorithms chosen so far; one thread at a time */
 
 int kern_blas_new(struct kern_blas **out, int device, enum kern_type type);
-void kern_blas_free(struct kern_blas *b);                     /* NULL is fine */
-size_t kern_blas_bytes(void);                                 /* device memory that a handle takes */
-void kern_blas_library(char *out, size_t size);               /* "cuBLAS 13.1.0" */
+void kern_blas_free(struct kern_blas *b);       /* NULL is fine */
+size_t kern_blas_bytes(void);                   /* device memory that a handle takes */
+void kern_blas_library(char *out, size_t size); /* "cuBLAS 13.1.0" */
 
 /* out = in w^T, or gelu_tanh of it. The algorithm is asked for once for each (n, k, out type, gelu) at a fixed
  * number of rows: the first call for a shape is slow, and must not be captured. Never split along k. */
@@ -85,10 +85,10 @@ int kern_matmul_cuda(struct kern_blas *b, void *out /* [n_rows, n] out_type */, 
 
 /* What the attention kernel of a shape wants. A pure function of its arguments: see attention.cu. */
 struct kern_attention_shape {
-	uint32_t d_qk, d_v;      /* widths as stored: head_dim (pope: 2 head_dim) padded with zeros */
-	uint32_t tile_rows;      /* the most query rows of a tile */
-	uint32_t block;          /* keys of a panel */
-	enum kern_type qk_type;  /* of q and k as stored: f16, or f32 where type is f32 */
+	uint32_t d_qk, d_v;     /* widths as stored: head_dim (pope: 2 head_dim) padded with zeros */
+	uint32_t tile_rows;     /* the most query rows of a tile */
+	uint32_t block;         /* keys of a panel */
+	enum kern_type qk_type; /* of q and k as stored: f16, or f32 where type is f32 */
 };
 /* compute_capability: 90 for 9.0. 0, or -1 where no kernel takes the shape. */
 int kern_attention_shape_cuda(struct kern_attention_shape *out, int compute_capability, enum kern_type type,
