@@ -54,12 +54,12 @@ static void segments_release(struct layout *l)
 
 static err_code reserve_segments(struct layout *l, uint32_t n, struct err *e)
 {
-	if (n <= l->segments_cap)
+	if (n <= l->segments_cap && l->segments)
 		return ERR_OK;
 	segments_release(l);
 	if (!(l->segments = mem_alloc(n, sizeof *l->segments, e)) || !(l->whole = mem_alloc(n, 1, e))) {
 		segments_release(l);
-		return e->code;
+		return ERR_MEMORY;
 	}
 	l->segments_cap = n;
 	return ERR_OK;
@@ -67,12 +67,12 @@ static err_code reserve_segments(struct layout *l, uint32_t n, struct err *e)
 
 static err_code reserve_rows(struct layout *l, uint32_t n, struct err *e)
 {
-	if (n <= l->rows_cap)
+	if (n <= l->rows_cap && l->tokens)
 		return ERR_OK;
 	rows_release(l);
 	if (!(l->tokens = mem_alloc(n, sizeof *l->tokens, e)) || !(l->pos = mem_alloc(n, sizeof *l->pos, e))) {
 		rows_release(l);
-		return e->code;
+		return ERR_MEMORY;
 	}
 	l->rows_cap = n;
 	return ERR_OK;
@@ -80,7 +80,7 @@ static err_code reserve_rows(struct layout *l, uint32_t n, struct err *e)
 
 static err_code reserve_preds(struct layout *l, uint32_t n, struct err *e)
 {
-	if (n <= l->preds_cap)
+	if (n <= l->preds_cap && l->pred_row)
 		return ERR_OK;
 	preds_release(l);
 	if (!(l->pred_row = mem_alloc(n, sizeof *l->pred_row, e)) ||
@@ -88,7 +88,7 @@ static err_code reserve_preds(struct layout *l, uint32_t n, struct err *e)
 	    !(l->pred_token = mem_alloc(n, sizeof *l->pred_token, e)) ||
 	    !(l->scores = mem_alloc(n, sizeof *l->scores, e))) {
 		preds_release(l);
-		return e->code;
+		return ERR_MEMORY;
 	}
 	l->preds_cap = n;
 	return ERR_OK;

@@ -141,7 +141,7 @@ static double gemm_rate(struct gemm *g, double *cpu)
 
 /* -- scoring ------------------------------------------------------------------------------------------ */
 
-static double model_flops(const struct model_config *c, double length, double n_sequences)
+static double pass_flops(const struct model_config *c, double length, double n_sequences)
 {
 	double d = c->head_dim, d_qk = c->position.type == POSITION_POPE ? 2 * d : d;
 	double linear = 2. * c->dim * (c->n_head * d * 2 + c->n_kv_head * d * 2) +
@@ -203,7 +203,7 @@ static void report(const struct options *o, const struct model *m, const struct 
 {
 	uint32_t n_seq = w->batch.n_segments;
 	double nll = 0, s = median(t->seconds, o->repeat), g = median(t->gemm, o->repeat);
-	double flops = model_flops(&m->config, o->length, n_seq), rate = flops / s;
+	double flops = pass_flops(&m->config, o->length, n_seq), rate = flops / s;
 	double cpu_rate = flops / median(t->cpu_seconds, o->repeat);
 
 	for (uint32_t i = 0; i < w->batch.n_tokens; i++)

@@ -155,7 +155,7 @@ static void layer_release(struct layer *l)
 static void reference(double *out, const struct layer *l, uint32_t row, uint32_t head)
 {
 	uint32_t d = l->s.head_dim, n_qk = l->s.n_head + l->s.n_kv_head;
-	double x[KERN_MAX_HEAD_DIM];
+	double x[KERN_MAX_HEAD_DIM] = {0};
 
 	for (uint32_t c = 0; c < d; c++) {
 		const float *in = l->in + (size_t)row * l->s.dim, *w = l->w + (size_t)(head * d + c) * l->s.dim;
@@ -215,7 +215,7 @@ START_TEST(queries_keys_and_values_are_right)
 {
 	struct layer l;
 	const struct shape *s = &shapes[_i];
-	double want[2 * KERN_MAX_HEAD_DIM];
+	double want[2 * KERN_MAX_HEAD_DIM] = {0};
 	uint16_t *q, *k, *v;
 	bool used[N_SLOTS] = {false};
 

@@ -479,6 +479,7 @@ static void post_want(const struct post *p, double *q, double *k, double *v)
 	const struct kern_qkv_post_cuda *a = &p->a;
 	double x[KERN_MAX_HEAD_DIM];
 
+	ck_assert_uint_gt(a->n_kv_head, 0);
 	fill_nan(q, p->n_q);
 	fill_nan(k, p->n_k);
 	fill_nan(v, p->n_v);
