@@ -13,17 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/buf.h"
 #include "engine/device.h"
 #include "engine/engine.h"
 #include "engine/forward.h"
 #include "kernels/kernels_cuda.h"
+#include "tests/bench.h"
 
-#define MAX_REPEAT  1000
-#define MAX_BATCHES 16
-#define WARM_UP     2
+#define MAX_REPEAT 1000
+#define WARM_UP    2
 
 struct options {
 	const char *model, *dtype, *ids, *scores;
@@ -33,23 +32,7 @@ struct options {
 
 static double now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double median(double *x, uint32_t n)
-{
-	qsort(x, n, sizeof *x, by_value);
-	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+	return bench_now_s() * 1e3;
 }
 
 static err_code cuda_check(cudaError_t rc, const char *what, struct err *e)
@@ -69,57 +52,8 @@ static void note_memory(void)
 
 /* -- batches ------------------------------------------------------------------------------------------- */
 
-struct work {
-	uint32_t *tokens;         /* [batches, n] owned */
-	uint8_t *marks;           /* [n] owned */
-	struct segment *segments; /* [sequences] owned */
-	struct token_score *out;  /* [n] owned */
-	struct batch batch[MAX_BATCHES];
-	uint32_t n;
-};
-
-static void work_release(struct work *w)
-{
-	free(w->tokens);
-	free(w->marks);
-	free(w->segments);
-	free(w->out);
-}
-
-static err_code work_init(struct work *w, const struct options *o, uint32_t n_vocab, struct err *e)
-{
-	uint32_t len = o->length + 1;
-	size_t n = (size_t)o->sequences * len, n_all = n * o->batches, got = 0;
-	FILE *f = o->ids ? fopen(o->ids, "rb") : NULL;
-
-	w->n = (uint32_t)n;
-	if (!(w->tokens = mem_alloc(n_all, sizeof *w->tokens, e)) || !(w->marks = mem_alloc(n, 1, e)) ||
-	    !(w->segments = mem_alloc(o->sequences, sizeof *w->segments, e)) ||
-	    !(w->out = mem_alloc(n, sizeof *w->out, e))) {
-		if (f)
-			fclose(f);
-		return e->code;
-	}
-	for (size_t i = 0, x = 1; i < n_all; i++)
-		w->tokens[i] = (uint32_t)((x = x * 6364136223846793005u + 1442695040888963407u) >> 33) % n_vocab;
-	if (f) {
-		got = fread(w->tokens, sizeof *w->tokens, n_all, f);
-		fclose(f);
-	}
-	if (o->ids && got != n_all)
-		return err_set(e, ERR_IO, "%s: %zu token ids, not %zu", o->ids, got, n_all);
-	memset(w->marks, 1, n);
-	for (uint32_t i = 0; i < o->sequences; i++) {
-		w->segments[i] = (struct segment){-1, i * len, len};
-		w->marks[i * len] = 0;
-	}
-	for (uint32_t i = 0; i < o->batches; i++)
-		w->batch[i] = (struct batch){w->tokens + i * n, w->marks, w->n, w->segments, o->sequences};
-	return ERR_OK;
-}
-
 /* Log-probabilities of the scored tokens of the batch that was scored last, f32. */
-static err_code write_scores(const struct work *w, const char *path, struct err *e)
+static err_code write_scores(const struct bench_work *w, const char *path, struct err *e)
 {
 	FILE *f = fopen(path, "wb");
 	bool ok = f != NULL;
@@ -187,7 +121,7 @@ static err_code trace_end(struct backend *b, struct err *e)
 
 /* One pass as it is, for host_ms (what a pass spends before its first op and after its last), and one that waits after
  * each op, for the ops' times. A backend of its own, after the session that was timed is closed. */
-static err_code trace_ops(const struct options *o, const struct model *m, struct work *w, double *host_ms,
+static err_code trace_ops(const struct options *o, const struct model *m, struct bench_work *w, double *host_ms,
                           struct err *e)
 {
 	char device[32];
@@ -228,7 +162,7 @@ static err_code trace_ops(const struct options *o, const struct model *m, struct
 static void report_score(const struct options *o, const struct model *m, double *ms, double host_ms, double open_ms,
                          uint32_t batch_tokens)
 {
-	double n = (double)o->sequences * o->length, mid = median(ms, o->repeat);
+	double n = (double)o->sequences * o->length, mid = bench_median(ms, o->repeat);
 
 	printf("{\"model\":\"%s\",\"dtype\":\"%s\",\"sequences\":%u,\"length\":%u,\"tokens_per_s\":%.1f,\"ms\":%.4f,"
 	       "\"best_ms\":%.4f,\"host_ms\":%.4f,\"open_ms\":%.1f,\"batch_tokens\":%u,\"min_free_bytes\":%zu,"
@@ -247,7 +181,7 @@ static err_code bench_score(const struct options *o, struct err *e)
 	struct session_options so = {.device = device, .dtype = o->dtype};
 	struct model *m = NULL;
 	struct session *s = NULL;
-	struct work w = {0};
+	struct bench_work w = {0};
 	double start, open_ms, host_ms = 0;
 	uint32_t batch_tokens;
 	err_code rc;
@@ -256,7 +190,8 @@ static err_code bench_score(const struct options *o, struct err *e)
 	if ((rc = model_open(o->model, NULL, &m, e)))
 		return rc;
 	start = now_ms();
-	if ((rc = session_open(m, &so, &s, e)) || (rc = work_init(&w, o, m->config.n_vocab, e)))
+	if ((rc = session_open(m, &so, &s, e)) ||
+	    (rc = bench_work_init(&w, o->sequences, o->length, o->batches, o->ids, m->config.n_vocab, e)))
 		goto out;
 	open_ms = now_ms() - start;
 	batch_tokens = session_batch_tokens(s);
@@ -275,7 +210,7 @@ static err_code bench_score(const struct options *o, struct err *e)
 	if (!(rc = trace_ops(o, m, &w, &host_ms, e)))
 		report_score(o, m, ms, host_ms, open_ms, batch_tokens);
 out:
-	work_release(&w);
+	bench_work_release(&w);
 	session_close(s);
 	model_free(m);
 	return rc;
@@ -567,7 +502,7 @@ static err_code bench_attention(const struct options *o, struct err *e)
 	    (rc = attention_error(&a, o, &error, e)))
 		goto out;
 	note_memory();
-	mid = median(ms, o->repeat);
+	mid = bench_median(ms, o->repeat);
 	flops = (double)o->sequences * o->heads * (a.shape.d_qk + a.shape.d_v) * o->length * o->length;
 	printf(
 	    "{\"d_qk\":%u,\"d_v\":%u,\"tile_rows\":%u,\"block\":%u,\"ms\":%.4f,\"best_ms\":%.4f,\"flops_per_s\":%.6g,"
@@ -644,8 +579,8 @@ static bool parse(struct options *o, int argc, char **argv)
 		}
 	}
 	return (o->model || o->attention) && o->sequences && o->length && o->repeat && o->repeat <= MAX_REPEAT &&
-	       o->batches && o->batches <= MAX_BATCHES && o->heads && o->head_dim && o->head_dim <= KERN_MAX_HEAD_DIM &&
-	       (uint64_t)o->sequences * (o->length + 1) <= UINT32_MAX / 2;
+	       o->batches && o->batches <= BENCH_MAX_BATCHES && o->heads && o->head_dim &&
+	       o->head_dim <= KERN_MAX_HEAD_DIM && (uint64_t)o->sequences * (o->length + 1) <= UINT32_MAX / 2;
 }
 
 int main(int argc, char **argv)

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "engine/buf.h"
 #include "engine/engine.h"
 #include "engine/pool.h"
 #include "kernels/kernels.h"
+#include "tests/bench.h"
 
 #define MAX_REPEAT 100
 
@@ -25,21 +25,10 @@ struct options {
 	uint32_t length, tokens, threads, repeat;
 };
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Processor time of all threads: what it would take on a machine that does nothing else. */
 static double cpu_s(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+	return bench_clock_s(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static size_t peak_rss_bytes(void)
@@ -48,19 +37,6 @@ static size_t peak_rss_bytes(void)
 
 	getrusage(RUSAGE_SELF, &u);
 	return (size_t)u.ru_maxrss * 1024;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static double median(double *x, uint32_t n)
-{
-	qsort(x, n, sizeof *x, by_value);
-	return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
 /* -- oneDNN's own rate ------------------------------------------------------------------------------- */
@@ -127,13 +103,13 @@ static void gemm_release(struct gemm *g)
 /* FLOP/s over about a fifth of a second; *cpu: the same for each second of a processor */
 static double gemm_rate(struct gemm *g, double *cpu)
 {
-	double flops = 2. * KERN_TILE * g->n * g->k, t0 = now_s(), cpu0 = cpu_s(), t;
+	double flops = 2. * KERN_TILE * g->n * g->k, t0 = bench_now_s(), cpu0 = cpu_s(), t;
 	uint32_t tiles = 0, n = (uint32_t)(2e9 * g->n_threads / flops) + 1;
 
 	do {
 		pool_run(g->pool, gemm_tile, g, n);
 		tiles += n;
-		t = now_s() - t0;
+		t = bench_now_s() - t0;
 	} while (t < .2);
 	*cpu = flops * tiles / (cpu_s() - cpu0);
 	return flops * tiles / t;
@@ -141,72 +117,21 @@ static double gemm_rate(struct gemm *g, double *cpu)
 
 /* -- scoring ------------------------------------------------------------------------------------------ */
 
-static double pass_flops(const struct model_config *c, double length, double n_sequences)
-{
-	double d = c->head_dim, d_qk = c->position.type == POSITION_POPE ? 2 * d : d;
-	double linear = 2. * c->dim * (c->n_head * d * 2 + c->n_kv_head * d * 2) +
-	                2. * (c->mlp_gated ? 3 : 2) * c->dim * c->ffn_dim;
-	double attention = 2. * c->n_head * (d_qk + d) * length / 2;
-
-	return n_sequences * length * (c->n_layer * (linear + attention) + 2. * c->dim * c->n_vocab);
-}
-
-struct work {
-	uint32_t *tokens;
-	uint8_t *marks;
-	struct segment *segments;
-	struct token_score *out;
-	struct batch batch;
-};
-
-static void work_release(struct work *w)
-{
-	free(w->tokens);
-	free(w->marks);
-	free(w->segments);
-	free(w->out);
-}
-
-static err_code work_init(struct work *w, const struct options *o, uint32_t n_vocab, struct err *e)
-{
-	uint32_t n_seq = o->tokens / o->length ? o->tokens / o->length : 1, len = o->length + 1, n = n_seq * len;
-	FILE *f = o->ids ? fopen(o->ids, "rb") : NULL;
-	size_t got = 0;
-
-	if (!(w->tokens = mem_alloc(n, sizeof *w->tokens, e)) || !(w->marks = mem_alloc(n, 1, e)) ||
-	    !(w->segments = mem_alloc(n_seq, sizeof *w->segments, e)) || !(w->out = mem_alloc(n, sizeof *w->out, e)))
-		return e->code;
-	for (uint32_t i = 0, x = 1; i < n; i++)
-		w->tokens[i] = (x = x * 1664525u + 1013904223u) / 65536 % n_vocab;
-	if (f) {
-		got = fread(w->tokens, sizeof *w->tokens, n, f);
-		fclose(f);
-	}
-	if (o->ids && got != n)
-		return err_set(e, ERR_IO, "%s: %zu token ids, not %u", o->ids, got, n);
-	memset(w->marks, 1, n);
-	for (uint32_t i = 0; i < n_seq; i++) {
-		w->segments[i] = (struct segment){-1, i * len, len};
-		w->marks[i * len] = 0;
-	}
-	w->batch = (struct batch){w->tokens, w->marks, n, w->segments, n_seq};
-	return ERR_OK;
-}
-
 /* [repeat] each; cpu_*: per second of processor time */
 struct times {
 	double seconds[MAX_REPEAT], cpu_seconds[MAX_REPEAT], gemm[MAX_REPEAT], cpu_gemm[MAX_REPEAT];
 	double open_s, load_s;
 };
 
-static void report(const struct options *o, const struct model *m, const struct work *w, struct times *t, size_t rss)
+static void report(const struct options *o, const struct model *m, const struct bench_work *w, struct times *t,
+                   size_t rss)
 {
-	uint32_t n_seq = w->batch.n_segments;
-	double nll = 0, s = median(t->seconds, o->repeat), g = median(t->gemm, o->repeat);
-	double flops = pass_flops(&m->config, o->length, n_seq), rate = flops / s;
-	double cpu_rate = flops / median(t->cpu_seconds, o->repeat);
+	uint32_t n_seq = w->batch->n_segments;
+	double nll = 0, s = bench_median(t->seconds, o->repeat), g = bench_median(t->gemm, o->repeat);
+	double flops = model_flops(&m->config, w->batch), rate = flops / s;
+	double cpu_rate = flops / bench_median(t->cpu_seconds, o->repeat);
 
-	for (uint32_t i = 0; i < w->batch.n_tokens; i++)
+	for (uint32_t i = 0; i < w->batch->n_tokens; i++)
 		nll -= w->marks[i] ? w->out[i].logprob : 0;
 	printf("{\"model\":\"%s\",\"dtype\":\"%s\",\"length\":%u,\"sequences\":%u,\"threads\":%u,\"isa\":\"%s\","
 	       "\"tokens_per_s\":%.1f,\"best_tokens_per_s\":%.1f,\"model_gflops\":%.1f,\"onednn_gflops\":%.1f,"
@@ -215,10 +140,10 @@ static void report(const struct options *o, const struct model *m, const struct 
 	       "\"estimate_mb\":%.1f}\n",
 	       m->name, o->dtype, o->length, n_seq, o->threads, kern_isa(), o->length * n_seq / s,
 	       o->length * n_seq / t->seconds[0], rate * 1e-9, g * 1e-9, rate / g,
-	       cpu_rate / median(t->cpu_gemm, o->repeat), flops / cpu_rate, nll / (o->length * n_seq), t->open_s,
+	       cpu_rate / bench_median(t->cpu_gemm, o->repeat), flops / cpu_rate, nll / (o->length * n_seq), t->open_s,
 	       t->load_s, (double)rss * 1e-6,
 	       (double)session_memory(m, &(struct session_options){.dtype = o->dtype, .n_threads = o->threads},
-	                              w->batch.n_tokens) *
+	                              w->batch->n_tokens) *
 	           1e-6);
 }
 
@@ -228,37 +153,39 @@ static err_code bench(const struct options *o, struct err *e)
 	struct model *m = NULL;
 	struct session *s = NULL;
 	struct gemm g = {0};
-	struct work w = {0};
+	struct bench_work w = {0};
 	static struct times times;
-	double t = now_s(), cpu;
+	uint32_t n_seq = o->tokens / o->length ? o->tokens / o->length : 1;
+	double t = bench_now_s(), cpu;
 	size_t rss;
 	err_code rc;
 
 	if ((rc = model_open(o->model, NULL, &m, e)))
 		return rc;
-	times.open_s = now_s() - t;
-	t = now_s();
+	times.open_s = bench_now_s() - t;
+	t = bench_now_s();
 	if ((rc = session_open(m, &so, &s, e)))
 		goto out;
-	times.load_s = now_s() - t;
-	if ((rc = work_init(&w, o, m->config.n_vocab, e)) || (rc = session_score(s, &w.batch, w.out, e)))
+	times.load_s = bench_now_s() - t;
+	if ((rc = bench_work_init(&w, n_seq, o->length, 1, o->ids, m->config.n_vocab, e)) ||
+	    (rc = session_score(s, w.batch, w.out, e)))
 		goto out;
 	rss = peak_rss_bytes();
 	if ((rc = gemm_init(&g, m->config.ffn_dim, m->config.dim, o->threads, !strcmp(o->dtype, "bf16"), e)))
 		goto out;
 	for (uint32_t i = 0; i < o->repeat; i++) {
 		times.gemm[i] = gemm_rate(&g, &times.cpu_gemm[i]);
-		t = now_s();
+		t = bench_now_s();
 		cpu = cpu_s();
-		if ((rc = session_score(s, &w.batch, w.out, e)))
+		if ((rc = session_score(s, w.batch, w.out, e)))
 			goto out;
-		times.seconds[i] = now_s() - t;
+		times.seconds[i] = bench_now_s() - t;
 		times.cpu_seconds[i] = cpu_s() - cpu;
 	}
 	report(o, m, &w, &times, rss);
 out:
 	gemm_release(&g);
-	work_release(&w);
+	bench_work_release(&w);
 	session_close(s);
 	model_free(m);
 	return rc;
