@@ -14,8 +14,7 @@
 struct pack packed;
 static struct err e;
 
-/* The very bits, as the engine promises: == would take -0 for 0. */
-static bool same_bits(const void *a, const void *b, size_t len)
+bool same_bits(const void *a, const void *b, size_t len)
 {
 	return !memcmp(a, b, len);
 }
@@ -307,6 +306,38 @@ void subject_as_trees(const struct subject *t, uint32_t seed)
 				pack_same(i, r->chain[i] - s->len + j, r->out + s->start + j, 1, "a tree");
 	}
 	free(r);
+}
+
+/* -- faults -------------------------------------------------------------------------------------- */
+
+void *poison_tensor(struct tensor *t, uint64_t index, float value)
+{
+	size_t bytes = t->shape[0] * t->shape[1] * sizeof(float);
+	float *copy = malloc(bytes);
+
+	ck_assert_ptr_nonnull(copy);
+	memcpy(copy, t->data, bytes);
+	copy[index] = value;
+	t->data = copy;
+	return copy;
+}
+
+void scores_refused(const struct model *m, const char *device, const char *dtype, const uint32_t *tokens, uint32_t n,
+                    const char *words)
+{
+	struct session *s = open_session(m, device, dtype, 0, 0);
+	struct token_score *out = calloc(n, sizeof *out);
+	uint8_t *marks = malloc(n);
+	struct segment parts[2] = {{-1, 0, 60}, {0, 60, n - 60}};
+	struct batch b = {tokens, marks, n, parts, 2};
+
+	memset(marks, 1, n);
+	marks[0] = 0;
+	for (int twice = 0; twice < 2; twice++)
+		ck_err(session_score(s, &b, out, &e), ERR_NUMERIC, words, &e);
+	session_close(s);
+	free(out);
+	free(marks);
 }
 
 /* -- known numbers ------------------------------------------------------------------------------- */

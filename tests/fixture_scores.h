@@ -4,6 +4,7 @@
 #define FATHOM_TESTS_FIXTURE_SCORES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/engine.h"
@@ -29,6 +30,9 @@ struct batch pack_batch(void); /* what is packed */
 void pack_run(struct session *s);
 /* The scores of segment i, from its token `first`, are the n of want, to the bit. */
 void pack_same(int32_t i, uint32_t first, const struct token_score *want, uint32_t n, const char *what);
+
+/* The very bits, as the engine promises: == would take -0 for 0. */
+bool same_bits(const void *a, const void *b, size_t len);
 
 /* n ids below n_vocab, the same for the same seed. free() it. */
 uint32_t *some_tokens(uint32_t n, uint32_t n_vocab, uint32_t seed);
@@ -59,6 +63,15 @@ void subject_as_chains(const struct subject *t);            /* of single tokens;
 void subject_in_company(const struct subject *t);           /* of others, in two orders, every third token scored */
 /* Trees of random shape, some leaves without a scored token: each chain against itself written out. */
 void subject_as_trees(const struct subject *t, uint32_t seed);
+
+/* -- faults -------------------------------------------------------------------------------------- */
+
+/* Replaces an element of an F32 tensor, in a copy of its data. free() it after the model. */
+void *poison_tensor(struct tensor *t, uint64_t index, float value);
+
+/* Scoring these tokens, as segments of 60 and of the rest, fails twice with ERR_NUMERIC and these words. */
+void scores_refused(const struct model *m, const char *device, const char *dtype, const uint32_t *tokens, uint32_t n,
+                    const char *words);
 
 /* -- known numbers ------------------------------------------------------------------------------- */
 

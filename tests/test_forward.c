@@ -15,14 +15,9 @@
 #include "engine/engine.h"
 #include "tests/fixture.h"
 #include "tests/fixture_model.h"
+#include "tests/fixture_scores.h"
 
 static struct err e;
-
-/* The very bits, as the engine promises: == would take -0 for 0. */
-static bool same_bits(const void *a, const void *b, size_t len)
-{
-	return !memcmp(a, b, len);
-}
 
 /* -- the forward pass in double -------------------------------------------------------------------- */
 
@@ -197,24 +192,6 @@ static double *forward(const struct model *m, const uint32_t *tokens, uint32_t n
 
 /* -- sessions -------------------------------------------------------------------------------------- */
 
-static struct session *open_session(const struct model *m, const char *dtype)
-{
-	struct session_options o = {.device = "cpu", .dtype = dtype, .n_threads = 2};
-	struct session *s = NULL;
-
-	ck_ok(session_open(m, &o, &s, &e), &e);
-	return s;
-}
-
-static uint32_t *some_tokens(uint32_t n, uint32_t n_vocab, uint32_t seed)
-{
-	uint32_t *t = calloc(n, sizeof *t);
-
-	for (uint32_t i = 0; i < n; i++)
-		t[i] = (seed = seed * 1664525u + 1013904223u) / 65536 % n_vocab;
-	return t;
-}
-
 /* Scores a whole sequence but its first token, in poisoned output. */
 static struct token_score *score_all(struct session *s, const uint32_t *tokens, uint32_t n)
 {
@@ -260,7 +237,7 @@ static void check_sequence(const struct model *m, struct session *s, uint32_t n,
 static void check_model(const struct fixture_model *f, const uint32_t *lengths, size_t n_lengths)
 {
 	struct model *m = fixture_model_make(f);
-	struct session *s = open_session(m, "f32");
+	struct session *s = open_session(m, "cpu", "f32", 2, 0);
 	struct device_info info;
 
 	for (size_t i = 0; i < n_lengths; i++)
@@ -268,7 +245,7 @@ static void check_model(const struct fixture_model *f, const uint32_t *lengths, 
 	session_close(s);
 	ck_ok(device_describe("cpu", &info, &e), &e);
 	if (info.bf16) {
-		s = open_session(m, "bf16");
+		s = open_session(m, "cpu", "bf16", 2, 0);
 		for (size_t i = 0; i < n_lengths; i++)
 			check_sequence(m, s, lengths[i],
 			               .25); /* logits of +-6 through 8 mantissa bits and two layers */
@@ -336,7 +313,7 @@ static struct session *session;
 static void setup(void)
 {
 	tiny = fixture_model_make(&FIXTURE_MODEL_DEFAULT);
-	session = open_session(tiny, "f32");
+	session = open_session(tiny, "cpu", "f32", 2, 0);
 }
 
 static void teardown(void)
@@ -473,32 +450,10 @@ END_TEST
 /* A model one of whose embedding rows, or weights, is replaced. */
 static struct model *poisoned_model(void **copy, bool embedding, uint64_t index, float value)
 {
-	struct fixture_model f = FIXTURE_MODEL_DEFAULT;
-	struct model *m = fixture_model_make(&f);
-	struct tensor *t = embedding ? &m->embed : &m->layers[1].down;
-	size_t bytes = t->shape[0] * t->shape[1] * sizeof(float);
+	struct model *m = fixture_model_make(&FIXTURE_MODEL_DEFAULT);
 
-	*copy = malloc(bytes);
-	memcpy(*copy, t->data, bytes);
-	((float *)*copy)[index] = value;
-	t->data = *copy;
+	*copy = poison_tensor(embedding ? &m->embed : &m->layers[1].down, index, value);
 	return m;
-}
-
-static void check_fault(struct model *m, const uint32_t *tokens, uint32_t n, const char *words)
-{
-	struct session *s = open_session(m, "f32");
-	struct token_score *out = calloc(n, sizeof *out);
-	uint8_t *marks = malloc(n);
-	struct segment parts[2] = {{-1, 0, 60}, {0, 60, n - 60}};
-	struct batch b = {tokens, marks, n, parts, 2};
-
-	memset(marks, 1, n);
-	marks[0] = 0;
-	ck_err(session_score(s, &b, out, &e), ERR_NUMERIC, words, &e);
-	session_close(s);
-	free(out);
-	free(marks);
 }
 
 START_TEST(a_nan_fails_with_layer_and_position)
@@ -509,15 +464,15 @@ START_TEST(a_nan_fails_with_layer_and_position)
 
 	tokens[133] = 96; /* position 133 of segment 1's chain */
 	m = poisoned_model(&copy, true, 96 * 32 + 5, NAN);
-	check_fault(m, tokens, n, "layer 0, position 133 of segment 1: not a finite number");
+	scores_refused(m, "cpu", "f32", tokens, n, "layer 0, position 133 of segment 1: not a finite number");
 	model_free(m);
 	free(copy);
 	m = poisoned_model(&copy, true, 96 * 32 + 5, INFINITY);
-	check_fault(m, tokens, n, "layer 0, position 133 of segment 1: not a finite number");
+	scores_refused(m, "cpu", "f32", tokens, n, "layer 0, position 133 of segment 1: not a finite number");
 	model_free(m);
 	free(copy);
 	m = poisoned_model(&copy, false, 0, NAN); /* every row, from the first on */
-	check_fault(m, tokens, n, "layer 1, position 0 of segment 0: not a finite number in the mlp");
+	scores_refused(m, "cpu", "f32", tokens, n, "layer 1, position 0 of segment 0: not a finite number in the mlp");
 	model_free(m);
 	free(copy);
 	free(tokens);
@@ -561,7 +516,7 @@ START_TEST(a_session_is_usable_after_a_fault)
 
 	memset(marks, 1, n);
 	marks[0] = 0;
-	s = open_session(m, "f32");
+	s = open_session(m, "cpu", "f32", 2, 0);
 	before = score_all(s, tokens, 170);
 	tokens[190] = 96;
 	ck_err(session_score(s, &b, out, &e), ERR_NUMERIC, "position 190", &e);
@@ -642,7 +597,7 @@ static void check_memory(const struct fixture_model *f, const char *dtype, uint3
 	struct model *m = fixture_model_make(f);
 	uint32_t *tokens = some_tokens(n, m->config.n_vocab, 3);
 	size_t before = status_bytes("VmRSS:"), estimate = session_memory(m, &o, n), used;
-	struct session *s = open_session(m, dtype);
+	struct session *s = open_session(m, "cpu", dtype, 2, 0);
 	struct token_score *out = score_all(s, tokens, n);
 
 	used = status_bytes("VmHWM:") - before - n * (sizeof *out + 1); /* score_all's own */

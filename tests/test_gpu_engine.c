@@ -613,36 +613,12 @@ static struct model *poisoned_model(void **copy, bool embedding, uint64_t index,
 {
 	struct shape shape = shapes[0];
 	struct model *m;
-	struct tensor *t;
-	size_t bytes;
 
 	shape.dtype = DTYPE_F32;
 	shape.tied = false; /* the head shall not get the embedding's value */
 	m = make(&shape);
-	t = embedding ? &m->embed : &m->layers[1].down;
-	bytes = t->shape[0] * t->shape[1] * sizeof(float);
-	*copy = malloc(bytes);
-	memcpy(*copy, t->data, bytes);
-	((float *)*copy)[index] = value;
-	t->data = *copy;
+	*copy = poison_tensor(embedding ? &m->embed : &m->layers[1].down, index, value);
 	return m;
-}
-
-static void check_fault(struct model *m, const char *dtype, const uint32_t *tokens, uint32_t n, const char *words)
-{
-	struct session *s = open_session(m, device, dtype, 0, 0);
-	struct token_score *out = calloc(n, sizeof *out);
-	uint8_t *marks = malloc(n);
-	struct segment parts[2] = {{-1, 0, 60}, {0, 60, n - 60}};
-	struct batch b = {tokens, marks, n, parts, 2};
-
-	memset(marks, 1, n);
-	marks[0] = 0;
-	for (int twice = 0; twice < 2; twice++)
-		ck_err(session_score(s, &b, out, &e), ERR_NUMERIC, words, &e);
-	session_close(s);
-	free(out);
-	free(marks);
 }
 
 START_TEST(a_nan_fails_with_layer_and_position)
@@ -659,7 +635,7 @@ START_TEST(a_nan_fails_with_layer_and_position)
 		return;
 	tokens[333] = 999; /* position 333 of the chain of segment 1 */
 	m = poisoned_model(&copy, true, 999 * 256 + 5, NAN);
-	check_fault(m, dtype, tokens, n, "layer 0, position 333 of segment 1: not a finite number");
+	scores_refused(m, device, dtype, tokens, n, "layer 0, position 333 of segment 1: not a finite number");
 	s = open_session(m, device, dtype, 0, 0);
 	pack_clear();
 	pack_add(-1, tokens, 300);
@@ -678,11 +654,11 @@ START_TEST(a_nan_fails_with_layer_and_position)
 	model_free(m);
 	free(copy);
 	m = poisoned_model(&copy, true, 999 * 256 + 5, INFINITY);
-	check_fault(m, dtype, tokens, n, "layer 0, position 333 of segment 1: not a finite number");
+	scores_refused(m, device, dtype, tokens, n, "layer 0, position 333 of segment 1: not a finite number");
 	model_free(m);
 	free(copy);
 	m = poisoned_model(&copy, false, 0, NAN); /* every row, from the first on */
-	check_fault(m, dtype, tokens, n, "layer 1, position 0 of segment 0: not a finite number");
+	scores_refused(m, device, dtype, tokens, n, "layer 1, position 0 of segment 0: not a finite number");
 	model_free(m);
 	free(copy);
 	free(want);
