@@ -12,7 +12,7 @@
 template <typename T>
 static __device__ __forceinline__ float times_sigmoid(float x, float z)
 {
-	return x * fast_rcp(1.0f + fast_exp2(z * -LOG2E));
+	return fast_times_sigmoid(x, z);
 }
 template <>
 __device__ __forceinline__ float times_sigmoid<float>(float x, float z)
@@ -43,8 +43,8 @@ template <typename T, enum kern_act ACT>
 static __device__ __forceinline__ float activate(float x)
 {
 	switch (ACT) {
-	case KERN_GELU_TANH: /* x (1 + tanh(u)) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + .044715 x^3) */
-		return times_sigmoid<T>(x, x * fmaf(x * x, 2 * 0.7978845608f * 0.044715f, 2 * 0.7978845608f));
+	case KERN_GELU_TANH:
+		return times_sigmoid<T>(x, gelu_tanh_arg(x));
 	case KERN_GELU:
 		return gelu_erf<T>(x);
 	case KERN_SILU:

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "kernels/cuda.cuh"
 #include "kernels/sm90.cuh"
 
 template <class S> SM90_DEV uint64_t k_desc(uint32_t smem, uint32_t slot)
@@ -126,7 +127,7 @@ template <int N> SM90_DEV void softmax_step(float (&s)[N], struct softmax &x, fl
 		m0 = fmaxf(m0, __shfl_xor_sync(0xffffffffu, m0, 2));
 		m0 = fmaxf(m0, x.max[r]);
 		m1 = m0 == -INFINITY ? 0.f : m0;
-		alpha[r] = ex2(__fmul_rn(x.max[r] - m1, c));
+		alpha[r] = fast_exp2(__fmul_rn(x.max[r] - m1, c));
 		x.max[r] = m0;
 		neg = -__fmul_rn(m1, c);
 		x.sum[r] = __fmul_rn(x.sum[r], alpha[r]);
@@ -135,8 +136,8 @@ template <int N> SM90_DEV void softmax_step(float (&s)[N], struct softmax &x, fl
 
 #pragma unroll
 		for (int i = 0; i < N; i += 4) {
-			s[i + 2 * r] = ex2(__fmaf_rn(s[i + 2 * r], c, neg));
-			s[i + 2 * r + 1] = ex2(__fmaf_rn(s[i + 2 * r + 1], c, neg));
+			s[i + 2 * r] = fast_exp2(__fmaf_rn(s[i + 2 * r], c, neg));
+			s[i + 2 * r + 1] = fast_exp2(__fmaf_rn(s[i + 2 * r + 1], c, neg));
 			a0 = __fadd_rn(a0, s[i + 2 * r]);
 			a1 = __fadd_rn(a1, s[i + 2 * r + 1]);
 		}
@@ -151,7 +152,7 @@ SM90_DEV void row_factors(float (&by)[2], const float (&sum)[2])
 	for (int r = 0; r < 2; r++) {
 		float all = __fadd_rn(sum[r], __shfl_xor_sync(0xffffffffu, sum[r], 1));
 
-		by[r] = rcp(__fadd_rn(all, __shfl_xor_sync(0xffffffffu, all, 2)));
+		by[r] = fast_rcp(__fadd_rn(all, __shfl_xor_sync(0xffffffffu, all, 2)));
 	}
 }
 

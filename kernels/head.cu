@@ -4,6 +4,7 @@
  * Dispatch, a function of device model, type and shape alone:
  *   compute capability 9.0, bf16 or f16, dim a multiple of 8 -> head_sm90.cu: logits never reach memory
  *   else                                                     -> chunks of logits
+ * H200, bf16, 32768 rows, 50257 ids, ms: dim 768 3.39, in chunks 6.59; dim 1280 5.5 to 6.2, in chunks 9.04.
  *
  * Padded rows of w give logits of 0, which win over negative ones: ids from n_vocab on are never looked at. */
 #include "kernels/head.cuh"

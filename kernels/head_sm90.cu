@@ -9,6 +9,8 @@
 #define JOIN_ROWS    32 /* rows of a block of the joining pass */
 #define JOIN_STREAMS 8  /* threads that share a row */
 
+/* In turns. H200, bf16, 32768 rows, 50257 ids, ms: dim 768 3.39, 1280 5.5 to 6.2; by 128 x 256 tiles that both
+ * warpgroups share 4.29 and 6.42: a long epilogue must run under the other's products. */
 typedef gemm_plan<128, 7, 2, GEMM_TURNS> head_plan;
 
 static_assert(KERN_ROW_PAD % (GEMM_BM * head_plan::CLUSTER) == 0 && KERN_VOCAB_PAD % head_plan::BN == 0,

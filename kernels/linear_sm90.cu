@@ -10,7 +10,9 @@
 
 typedef gemm_plan<128, 7, 2, GEMM_TURNS> turns_plan;
 typedef gemm_plan<256, 4, 2, 3> whole_plan;
-#define LONG_K 2048 /* from here on an epilogue is short beside its products: whole_plan, which reads less of L2 */
+#define LONG_K 2048 /* from here on an epilogue is short beside its products: whole_plan, which reads less of L2. H200,
+                     * 32768 rows, ms, in turns and whole: n 1280, k 1280 .151 .155; n 768, k 3072 .224 .214; n 1280,
+                     * k 5120 .583 .551; with GELU always in turns: n 5120, k 1280 .602 .740 */
 #define MAX_K  4096 /* from here on cuBLASLt is as fast. H200, 32768 rows, ms, ours and cuBLASLt's: n 768, k 768 .064
                      * .070, k 3072 .208 .217; n 1280, k 1280 .156 .171, k 5120 .550 .538; with GELU n 3072, k 768
                      * .230 .261, n 5120, k 1280 .594 .629 */
@@ -88,14 +90,6 @@ static __device__ __forceinline__ void load8(float (&x)[8], const float *from)
 
 /* -- a product and its activation ---------------------------------------------------------------------- */
 
-/* As KERN_GELU_TANH in activation.cu. */
-static __device__ __forceinline__ float gelu(float x)
-{
-	float z = x * fmaf(x * x, 2 * 0.7978845608f * 0.044715f, 2 * 0.7978845608f);
-
-	return x * fast_rcp(1.0f + fast_exp2(z * -LOG2E));
-}
-
 template <class T, bool GELU> struct store_epilogue {
 	T *out; /* [rows, n] */
 	uint32_t n;
@@ -113,7 +107,8 @@ template <class T, bool GELU> struct store_epilogue {
 
 #pragma unroll
 				for (int j = 0; j < 8; j++)
-					x[j] = GELU ? gelu(AT(d, b, h, j)) : AT(d, b, h, j);
+					x[j] = GELU ? fast_times_sigmoid(AT(d, b, h, j), gelu_tanh_arg(AT(d, b, h, j)))
+					            : AT(d, b, h, j);
 				if (col < n)
 					store16(out + (size_t)(row + 8 * h) * n + col, pack8<T>(x));
 			}
@@ -121,12 +116,6 @@ template <class T, bool GELU> struct store_epilogue {
 };
 
 /* -- queries, keys and values --------------------------------------------------------------------------- */
-
-/* max(x, 0) + log(1 + e^-|x|), as in qkv_post.cu */
-static __device__ __forceinline__ float softplus(float x)
-{
-	return fmaf(fast_log2(1.0f + fast_exp2(fabsf(x) * -LOG2E)), LN2, fmaxf(x, 0.0f));
-}
 
 /* Angles are taken 32 channels at a time: their cosines and sines stay in registers for all heads of the tile. */
 template <class T, int HEAD_DIM, bool POPE, int BN> struct qkv_epilogue {
@@ -212,7 +201,7 @@ template <class T, int HEAD_DIM, bool POPE, int BN> struct qkv_epilogue {
 				float co = c[h][j], si = s[h][j], x = AT(d, B, h, j);
 
 				if (POPE) {
-					float mu = softplus(x);
+					float mu = fast_softplus(x);
 
 					if (key) { /* cos(angle + delta), sin(angle + delta) */
 						float t = co * cd[j] - si * sd[j];

@@ -130,50 +130,11 @@ template <int N> SM90_DEV void regs_take(void)
 	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* 2^x. ex2(0) is 1 and ex2(-inf) is 0, exactly. */
-SM90_DEV float ex2(float x)
-{
-	float y;
-
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
-
-SM90_DEV float rcp(float x)
-{
-	float y;
-
-	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
-
 /* -- the copy engine ---------------------------------------------------------------------------------- */
-
-/* Ordinary stores to shared memory before it are seen by the copy engine and by wgmma after it (and a barrier). */
-SM90_DEV void fence_proxy_async(void)
-{
-	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 SM90_DEV void tma_prefetch_map(const CUtensorMap *map)
 {
 	asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-SM90_DEV uint64_t l2_evict_first(void)
-{
-	uint64_t policy;
-
-	asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-	return policy;
-}
-
-SM90_DEV uint64_t l2_evict_last(void)
-{
-	uint64_t policy;
-
-	asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-	return policy;
 }
 
 /* Box of `map` at (x, y, ..), x counting elements of the contiguous dimension, to shared memory at `to`; its bytes
@@ -193,28 +154,6 @@ SM90_DEV void tma_load_3d(uint32_t to, const CUtensorMap *map, uint32_t bar, int
 {
 	asm volatile(SM90_TMA "3d" SM90_TMA_TO " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to), "l"(map), "r"(bar), "r"(x),
 	             "r"(y), "r"(z)
-	             : "memory");
-}
-
-SM90_DEV void tma_load_4d(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, int z, int w)
-{
-	asm volatile(SM90_TMA "4d" SM90_TMA_TO " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to), "l"(map), "r"(bar),
-	             "r"(x), "r"(y), "r"(z), "r"(w)
-	             : "memory");
-}
-
-/* The same with an L2 policy. */
-SM90_DEV void tma_load_2d_hint(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, uint64_t policy)
-{
-	asm volatile(SM90_TMA "2d" SM90_TMA_TO ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map),
-	             "r"(bar), "r"(x), "r"(y), "l"(policy)
-	             : "memory");
-}
-
-SM90_DEV void tma_load_3d_hint(uint32_t to, const CUtensorMap *map, uint32_t bar, int x, int y, int z, uint64_t policy)
-{
-	asm volatile(SM90_TMA "3d" SM90_TMA_TO ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-	             "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "l"(policy)
 	             : "memory");
 }
 
@@ -255,13 +194,6 @@ template <int N> SM90_DEV void wgmma_pin(float (&d)[N])
 		asm volatile("" : "+f"(d[i])::"memory");
 }
 
-template <int N> SM90_DEV void wgmma_pin(uint32_t (&a)[N])
-{
-#pragma unroll
-	for (int i = 0; i < N; i++)
-		asm volatile("" : "+r"(a[i])::"memory");
-}
-
 /* Descriptors of 128-byte-swizzled operands. Fields in 16-byte units: start 0..13, leading offset 16..29, stride
  * offset 32..45, swizzle 62..63 (1: 128 bytes).
  *
@@ -296,14 +228,11 @@ SM90_DEV uint64_t wgmma_desc_step(uint64_t desc, uint32_t n)
 #define SM90_L32 \
 	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
 	", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define SM90_L40 SM90_L32 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define SM90_L48 SM90_L40 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define SM90_L56 SM90_L48 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define SM90_L64 SM90_L56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define SM90_L96 SM90_L64 \
+#define SM90_L48 SM90_L32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define SM90_L64 SM90_L48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define SM90_L128 SM90_L64 \
 	", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
-	", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define SM90_L128 SM90_L96 \
+	", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
 	", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
 	", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
@@ -311,12 +240,11 @@ SM90_DEV uint64_t wgmma_desc_step(uint64_t desc, uint32_t n)
 	"+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),    \
 		"+f"(d[i + 7])
 #define SM90_R32 SM90_R8(0), SM90_R8(8), SM90_R8(16), SM90_R8(24)
-#define SM90_R40 SM90_R32, SM90_R8(32)
-#define SM90_R48 SM90_R40, SM90_R8(40)
-#define SM90_R56 SM90_R48, SM90_R8(48)
-#define SM90_R64 SM90_R56, SM90_R8(56)
-#define SM90_R96 SM90_R64, SM90_R8(64), SM90_R8(72), SM90_R8(80), SM90_R8(88)
-#define SM90_R128 SM90_R96, SM90_R8(96), SM90_R8(104), SM90_R8(112), SM90_R8(120)
+#define SM90_R48 SM90_R32, SM90_R8(32), SM90_R8(40)
+#define SM90_R64 SM90_R48, SM90_R8(48), SM90_R8(56)
+#define SM90_R128                                                                                                      \
+	SM90_R64, SM90_R8(64), SM90_R8(72), SM90_R8(80), SM90_R8(88), SM90_R8(96), SM90_R8(104), SM90_R8(112),         \
+		SM90_R8(120)
 
 /* N columns, A accumulators of a thread (N / 2), numbers of the operands after them. */
 #define SM90_SS(N, A, TYPE, I0, I1, I2)                                                                                \
@@ -332,8 +260,7 @@ SM90_DEV uint64_t wgmma_desc_step(uint64_t desc, uint32_t n)
 	             : SM90_R##A                                                                                      \
 	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB))
 
-#define SM90_HAS_N(N) \
-	((N) == 64 || (N) == 80 || (N) == 96 || (N) == 112 || (N) == 128 || (N) == 192 || (N) == 256)
+#define SM90_HAS_N(N) ((N) == 64 || (N) == 96 || (N) == 128 || (N) == 256)
 
 template <class T> struct wgmma_type;
 template <> struct wgmma_type<__half> {
@@ -354,11 +281,8 @@ template <int N, class T> SM90_DEV void wgmma_ss(float (&d)[N / 2], uint64_t a, 
 	}
 	static_assert(SM90_HAS_N(N), "a width that is not listed here");
 	SM90_CASE(64, 32, 32, 33, 34)
-	SM90_CASE(80, 40, 40, 41, 42)
 	SM90_CASE(96, 48, 48, 49, 50)
-	SM90_CASE(112, 56, 56, 57, 58)
 	SM90_CASE(128, 64, 64, 65, 66)
-	SM90_CASE(192, 96, 96, 97, 98)
 	SM90_CASE(256, 128, 128, 129, 130)
 #undef SM90_CASE
 }
@@ -374,11 +298,8 @@ template <int N, class T, int TB> SM90_DEV void wgmma_rs(float (&d)[N / 2], cons
 	}
 	static_assert(SM90_HAS_N(N), "a width that is not listed here");
 	SM90_CASE(64, 32, 32, 33, 34, 35, 36, 37, 38)
-	SM90_CASE(80, 40, 40, 41, 42, 43, 44, 45, 46)
 	SM90_CASE(96, 48, 48, 49, 50, 51, 52, 53, 54)
-	SM90_CASE(112, 56, 56, 57, 58, 59, 60, 61, 62)
 	SM90_CASE(128, 64, 64, 65, 66, 67, 68, 69, 70)
-	SM90_CASE(192, 96, 96, 97, 98, 99, 100, 101, 102)
 	SM90_CASE(256, 128, 128, 129, 130, 131, 132, 133, 134)
 #undef SM90_CASE
 }
