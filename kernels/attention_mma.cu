@@ -83,18 +83,6 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
 	             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-template <typename T>
-__device__ __forceinline__ uint32_t pack(float a, float b)
-{
-	const float x[2] = {a, b};
-	vec<T, 2> pair;
-	uint32_t bits;
-
-	from_f32(&pair, x);
-	memcpy(&bits, &pair, sizeof bits);
-	return bits;
-}
-
 /* -- shared memory ----------------------------------------------------------------------------------- */
 
 /* Rows of D half-type numbers, in chunks of 16 bytes; chunk c of row r lies at c ^ (r & 7), so that eight rows' chunk c
@@ -236,7 +224,7 @@ __device__ __forceinline__ void softmax(uint32_t (&p)[C::FRAGS][STEP / 16][4], s
 				float b = fast_exp2(fmaf(s[f][n][2 * h + 1], scale, -shift));
 
 				sum += a + b;
-				p[f][n / 2][n % 2 * 2 + h] = pack<typename C::T>(a, b);
+				p[f][n / 2][n % 2 * 2 + h] = pack2<typename C::T>(a, b);
 			}
 			t.max[f][h] = max;
 			t.sum[f][h] = fmaf(t.sum[f][h], alpha, sum);
@@ -287,7 +275,7 @@ __device__ __forceinline__ void write_rows(const struct state<C> &t, typename C:
 #pragma unroll
 			for (int n = 0; n < C::DV / 8; n++) {
 				const float *o = &t.o[f][n][2 * h];
-				uint32_t pair = pack<typename C::T>(o[0] * inverse, o[1] * inverse);
+				uint32_t pair = pack2<typename C::T>(o[0] * inverse, o[1] * inverse);
 
 				if (r < n_rows && n * 8 + column < width)
 					*reinterpret_cast<uint32_t *>(out + (size_t)r * stride + n * 8 + column) = pair;

@@ -67,24 +67,6 @@ SM90_DEV void issue_values(float (&o)[S::D_V / 2], const uint32_t (&p)[S::BLOCK 
 	wgmma_commit();
 }
 
-template <class T> SM90_DEV uint32_t pack2(float lo, float hi);
-
-template <> __device__ __forceinline__ uint32_t pack2<__nv_bfloat16>(float lo, float hi)
-{
-	uint32_t r;
-
-	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-	return r;
-}
-
-template <> __device__ __forceinline__ uint32_t pack2<__half>(float lo, float hi)
-{
-	uint32_t r;
-
-	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-	return r;
-}
-
 /* Scores of keys that a row does not see become -inf. last: the number, in the panel, of the last key that this
  * thread's upper row sees, less its own first column; the lower row stands 8 on. */
 template <int N> SM90_DEV void mask_scores(float (&s)[N], int last)

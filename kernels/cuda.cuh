@@ -40,6 +40,17 @@ static inline int launched(void)
 	return (int)cudaGetLastError();
 }
 
+/* 90 for 9.0 */
+static inline int capability_of(int *out, int device)
+{
+	int major = 0, minor = 0, rc = (int)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+
+	if (!rc)
+		rc = (int)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+	*out = 10 * major + minor;
+	return rc;
+}
+
 template <typename A, typename B>
 __host__ __device__ constexpr auto ceil_div(A a, B b)
 {
@@ -136,6 +147,19 @@ __device__ __forceinline__ void store(T *p, const float (&x)[N])
 
 	from_f32(&out, x);
 	*reinterpret_cast<vec<T, N> *>(p) = out;
+}
+
+/* Two halves as a word. */
+template <typename T>
+__device__ __forceinline__ uint32_t pack2(float lo, float hi)
+{
+	const float x[2] = {lo, hi};
+	vec<T, 2> pair;
+	uint32_t bits;
+
+	from_f32(&pair, x);
+	memcpy(&bits, &pair, sizeof bits);
+	return bits;
 }
 
 /* As words: the compiler would store halves one by one. */

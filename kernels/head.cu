@@ -136,17 +136,16 @@ static int head_chunks(const struct kern_head_cuda *a, struct kern_blas *b, stru
 
 int kern_head_cuda(const struct kern_head_cuda *a, struct kern_blas *b, int device, struct CUstream_st *stream)
 {
-	int major, minor, n_sm, rc;
+	int capability, n_sm, rc;
 
 	if (!a->dim || !a->n_vocab)
 		return BAD_ARGS;
 	if (!a->n_rows)
 		return cudaSuccess;
-	if ((rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)) ||
-	    (rc = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)) ||
+	if ((rc = capability_of(&capability, device)) ||
 	    (rc = cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device)))
 		return rc;
-	if (is_sm90(major * 10 + minor, a->dim, a->n_vocab, a->type))
+	if (is_sm90(capability, a->dim, a->n_vocab, a->type))
 		return kern_head_sm90(a, n_sm, stream);
 	return head_chunks(a, b, stream);
 }

@@ -22,20 +22,6 @@ typedef gemm_plan<256, 4, 2, 3> whole_plan;
 
 /* -- pairs of halves ----------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ uint32_t pack(float a, float b, const __half *)
-{
-	__half2 h = __floats2half2_rn(a, b);
-
-	return *reinterpret_cast<uint32_t *>(&h);
-}
-
-static __device__ __forceinline__ uint32_t pack(float a, float b, const __nv_bfloat16 *)
-{
-	__nv_bfloat162 h = __floats2bfloat162_rn(a, b);
-
-	return *reinterpret_cast<uint32_t *>(&h);
-}
-
 /* The larger magnitudes of two pairs; a NaN stays. */
 static __device__ __forceinline__ uint32_t largest(uint32_t a, uint32_t b, const __half *)
 {
@@ -62,9 +48,7 @@ static __device__ __forceinline__ bool beyond(uint32_t a, const __nv_bfloat16 *)
 
 template <class E> static __device__ __forceinline__ uint4 pack8(const float (&x)[8])
 {
-	E *e = nullptr;
-
-	return make_uint4(pack(x[0], x[1], e), pack(x[2], x[3], e), pack(x[4], x[5], e), pack(x[6], x[7], e));
+	return make_uint4(pack2<E>(x[0], x[1]), pack2<E>(x[2], x[3]), pack2<E>(x[4], x[5]), pack2<E>(x[6], x[7]));
 }
 
 template <class E> static __device__ __forceinline__ void look(uint32_t *most, uint4 x)
