@@ -10,7 +10,6 @@
 #include "engine/buf.h"
 
 #define DEFAULT_CHUNK 65536
-#define LEAST_CHUNK   4096 /* where memory is short */
 #define MOST_TOKENS   65536
 #define LEAST_TOKENS  1024
 #define ROWS_STEP     4096 /* the arena grows by whole steps, for batches are never quite of one size */
@@ -158,6 +157,12 @@ static uint32_t most(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
+/* Half of a chunk above LEAST_CHUNK, and never less than that: a layout has room for chunks of so many rows. */
+static uint32_t halve_chunk(uint32_t chunk)
+{
+	return most((uint32_t)round_up(chunk / 2, KERN_ROW_PAD), LEAST_CHUNK);
+}
+
 err_code cuda_reserve(struct backend *b, struct extent need, struct err *e)
 {
 	const struct extent *h = &b->arena.has;
@@ -178,8 +183,7 @@ err_code cuda_reserve(struct backend *b, struct extent need, struct err *e)
 	    .words = most(h->words, (uint32_t)round_up(need.words, (size_t)4 * ROWS_STEP)),
 	};
 	rc = alloc_arena(b, want);
-	for (want = need; rc == cudaErrorMemoryAllocation;
-	     want.chunk = (uint32_t)round_up(want.chunk / 2, KERN_ROW_PAD)) {
+	for (want = need; rc == cudaErrorMemoryAllocation; want.chunk = halve_chunk(want.chunk)) {
 		cudaGetLastError(); /* not sticky */
 		rc = alloc_arena(b, want);
 		if (!rc && want.chunk < need.chunk)
@@ -349,7 +353,7 @@ static size_t cuda_memory(const struct model *m, const struct session_options *o
 	if (cuda_device(o->device, &device, &capability, &ignored) || cudaMemGetInfo(&free_bytes, &total) ||
 	    kern_attention_shape_cuda(&s, capability, type, c->head_dim, c->position.type == POSITION_POPE))
 		return 0;
-	for (uint32_t chunk = chunk_of(o, &s);; chunk = (uint32_t)round_up(chunk / 2, KERN_ROW_PAD)) {
+	for (uint32_t chunk = chunk_of(o, &s);; chunk = halve_chunk(chunk)) {
 		struct arena a = {.has = extent_of(&s, n_tokens, chunk)};
 
 		bytes = fixed + arena_place(&a, c, &s, type, capability, NULL);

@@ -15,10 +15,12 @@
 struct CUevent_st;
 struct CUgraphExec_st;
 
-#define GRAPH_ROWS 8192 /* a pass of at most this many rows is replayed: its launches cost more than they hide */
-#define N_GRAPHS   8
-#define N_SEEN     64
-#define N_AHEAD    4 /* layers that a large pass is launched ahead of the device: what a stop waits for */
+#define GRAPH_ROWS  8192 /* a pass of at most this many rows is replayed: its launches cost more than they hide */
+#define N_GRAPHS    8
+#define N_SEEN      64
+#define N_AHEAD     4 /* layers that a large pass is launched ahead of the device: what a stop waits for */
+
+#define LEAST_CHUNK 4096 /* rows, where memory is short; a session may ask for fewer */
 
 /* What a pass needs of the arena. */
 struct extent {

@@ -104,7 +104,7 @@ static err_code reserve_segments(struct backend *b, struct err *e)
 static err_code reserve(struct backend *b, const struct count *n, struct err *e)
 {
 	const struct pass *p = &b->pass;
-	uint64_t n_chunks = p->n_rows / (b->chunk < 4096 ? b->chunk : 4096) + 1, tiles = n->tiles + n_chunks;
+	uint64_t n_chunks = p->n_rows / min_size(b->chunk, LEAST_CHUNK) + 1, tiles = n->tiles + n_chunks;
 	uint64_t slots = n->panels * b->shape.block, rows = part(p->n_rows), preds = part(p->n_pred);
 	uint64_t words = part(n->lists) + 4 * tiles + part(2 * n->copies) + 3 * rows + 2 * preds;
 	struct extent need = {.rows = p->n_rows,
