@@ -239,8 +239,8 @@ struct run {
 	struct evaluation *ev;
 	struct session *session;
 	const struct evaluation_sink *sink;
-	uint64_t budget;            /* tokens of a batch, unless one chain is longer */
-	uint64_t too_large;         /* tokens of the batch that did not fit in memory; 0: none */
+	uint64_t budget;            /* input tokens of a batch, unless one chain is longer */
+	uint64_t too_large;         /* input tokens of the batch that did not fit in memory; 0: none */
 	bool one_chain;             /* it was a single chain, so that no smaller batch will do */
 	struct batch_builder built; /* of the units now scored together */
 	struct token_score *scores; /* [cap_scores] owned: of built.tokens */
@@ -272,7 +272,7 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 	b.segments = local;
 	rc = session_score(r->session, &b, r->scores + base, e);
 	if (rc == ERR_MEMORY) {
-		r->too_large = b.n_tokens;
+		r->too_large = b.n_tokens - roots; /* as score_built counts, so that half of it does cut */
 		r->one_chain = roots == 1;
 		err_wrap(e, "a batch of %u tokens", b.n_tokens);
 	}
