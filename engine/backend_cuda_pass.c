@@ -6,7 +6,8 @@
  * without parent is a run of 0, 1, 2, ..., which stands in the arena; only others bring a list.
  *
  * All launches of a pass are a function of its key, so the second small pass of a key is captured as a graph and
- * later ones replay it: their ops do nothing. The first runs as it is, for products ask for algorithms then. */
+ * later ones replay it: their ops do nothing. The first that comes to its end runs as it is, for products ask for
+ * algorithms then. */
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,23 +290,35 @@ static struct graph *find_graph(struct backend *b)
 	return NULL;
 }
 
-/* Whether the key came before; remembers it. */
-static bool seen_before(struct backend *b)
+static bool was_seen(const struct backend *b)
 {
 	for (uint32_t i = 0; i < N_SEEN && i < b->n_seen; i++)
 		if (same_key(&b->seen[i], &b->key))
 			return true;
-	b->seen[b->n_seen++ % N_SEEN] = b->key;
 	return false;
+}
+
+/* A pass that can be replayed: small, and in one piece. */
+static bool is_small(const struct backend *b)
+{
+	return b->key.n_rows <= GRAPH_ROWS && b->key.n_pred <= GRAPH_ROWS && b->n_chunks == 1 &&
+	       b->key.n_pred <= b->chunk;
+}
+
+/* After a pass that came to its end; one that was stopped has not asked for all its algorithms. */
+static void remember(struct backend *b)
+{
+	if (is_small(b) && !was_seen(b))
+		b->seen[b->n_seen++ % N_SEEN] = b->key;
 }
 
 static enum pass_mode choose_mode(struct backend *b)
 {
-	if (b->key.n_rows > GRAPH_ROWS || b->key.n_pred > GRAPH_ROWS || b->n_chunks > 1 || b->key.n_pred > b->chunk)
+	if (!is_small(b))
 		return PASS_LAUNCH;
 	if (find_graph(b))
 		return PASS_REPLAY;
-	return seen_before(b) ? PASS_CAPTURE : PASS_LAUNCH;
+	return was_seen(b) ? PASS_CAPTURE : PASS_LAUNCH;
 }
 
 void cuda_drop_graphs(struct backend *b)
@@ -456,8 +469,10 @@ err_code cuda_end(struct backend *b, struct err *e)
 		if (b->complete)
 			return describe_fault(b, *b->host_fault, e);
 	}
-	if (b->complete)
+	if (b->complete) {
 		memcpy(b->out, b->host_scores, b->pass.n_pred * sizeof *b->out);
+		remember(b);
+	}
 	return ERR_OK;
 }
 
