@@ -22,7 +22,7 @@ static err_code check_worker(const char *value, struct err *e)
 		return ERR_OK;
 	if (!strncmp(value, "cuda:", strlen("cuda:")) && *n && strspn(n, "0123456789") == strlen(n))
 		return ERR_OK;
-	return err_set(e, ERR_INPUT, "is not cpu, cuda:N or a command that runs fathom worker");
+	return err_set(e, ERR_INPUT, "is not auto, cpu, cuda:N or a command that runs fathom worker");
 }
 
 static const struct option_spec specs[] = {
@@ -31,8 +31,10 @@ static const struct option_spec specs[] = {
      "where jobs and results are kept (default $XDG_DATA_HOME/fathom or ~/.local/share/fathom)", 0, NULL},
     {"--models", "DIR", "FATHOM_MODELS", NULL, "a folder of checkpoints; earlier ones win", 1, NULL},
     {"--datasets", "DIR", "FATHOM_DATASETS", NULL, "a folder of datasets; earlier ones win", 1, NULL},
-    {"--workers", "SPEC", "FATHOM_WORKERS", "cpu",
-     "a worker to start: cpu, cuda:N, or a command such as 'ssh host fathom worker --device cuda:0'", 1, check_worker},
+    {"--workers", "SPEC", "FATHOM_WORKERS", "auto",
+     "a worker to start: auto (the first GPU, else the CPU), cpu, cuda:N, or a command such as 'ssh host fathom worker "
+     "--device cuda:0'",
+     1, check_worker},
 };
 
 struct serve {

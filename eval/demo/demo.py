@@ -105,7 +105,8 @@ def main():
         ids = []
         for model, label in MODELS:
             params = {"lengths": LENGTHS, "protocol": "windows", "max_tokens_per_doc": TOKENS}
-            ids.append(call("/api/v1/jobs", {"model": model, "task": "pg19", "dataset": "novels", "name": label, "params": params})["id"])
+            ids.append(call("/api/v1/jobs", {"model": model, "task": "pg19", "dataset": "novels", "name": label, "params": params,
+                                             "engine": {"dtype": "f32"}})["id"])
         table(wait(ids))
         if sys.stdout.isatty() and os.environ.get("CI", "") in ("", "0", "false"):
             print(f"\nThe curves: {URL}   (Ctrl-C stops the server)")
