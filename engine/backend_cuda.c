@@ -308,7 +308,6 @@ static err_code cuda_open(const struct model *m, const struct session_options *o
 	b = mem_zalloc(1, sizeof *b, e);
 	if (!b)
 		return e->code;
-	b->model = m;
 	b->c = *c;
 	b->type = type_of(dtype);
 	b->device = device;

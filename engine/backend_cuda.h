@@ -77,9 +77,7 @@ enum pass_mode { PASS_LAUNCH, PASS_CAPTURE, PASS_REPLAY };
 enum stage { STAGE_INPUT, STAGE_QKV, STAGE_MLP, N_STAGES };
 
 struct backend {
-	const struct model *model; /* borrowed */
 	struct model_config c;
-	struct session_options options;
 	enum kern_type type;
 	int device, capability; /* 90: 9.0 */
 	struct kern_attention_shape shape;

@@ -6,7 +6,7 @@
 
 #include "engine/backend_cuda.h"
 
-/* The smallest part of a chunk's buffers: where row0 of x or y lies. */
+/* Where a row of x or y, or a word of what went up, lies. */
 static float *x_at(const struct backend *b, uint32_t row)
 {
 	return b->arena.x + (size_t)row * b->c.dim;
