@@ -13,15 +13,25 @@ VERSION := 0.1.0
 B       := build/$(MODE)
 FATHOM  := $(if $(filter release,$(MODE)),build/fathom,$(B)/fathom)
 
+comma     := ,
 NVCC      ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc))
 NVCC      := $(NVCC)
-CUDA_HOME := $(or $(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
-ifndef CUDA # before release 12 nvcc knew no sm_90a: such a one counts as none
-CUDA := $(if $(filter release,$(MODE)),$(if $(NVCC),$(shell $(NVCC) --version | grep -cE 'release (1[2-9]|[2-9].)\.'),0),0)
+# Before release 12 nvcc knew no sm_90a. Its folder is what it says itself: the nvcc on the PATH may be a wrapper.
+NVCC_RELEASE := $(if $(NVCC),$(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p'))
+ifeq ($(NVCC),)
+NO_CUDA := there is no nvcc$(if $(CUDA_HOME), in $(CUDA_HOME)/bin or on the PATH)
+else ifneq ($(shell test "$(or $(NVCC_RELEASE),0)" -ge 12 && echo 1),1)
+NO_CUDA := $(NVCC) $(if $(NVCC_RELEASE),is of CUDA $(NVCC_RELEASE)$(comma) and 12 is the least,tells no release)
 endif
+ifndef CUDA
+CUDA := $(if $(NO_CUDA)$(filter-out release,$(MODE)),0,1)
+endif
+$(if $(filter-out 0 1,$(CUDA)),$(error CUDA=$(CUDA) is neither 0 nor 1))
 ifeq ($(CUDA),1)
-CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-CUDA_LIBS   := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lstdc++
+$(if $(NO_CUDA),$(error CUDA=1, but $(NO_CUDA)))
+CUDA_TOP    := $(or $(realpath $(shell $(NVCC) --dryrun x.cu 2>&1 | sed -n 's/^.. TOP=//p')),$(CUDA_HOME))
+CUDA_CFLAGS := -isystem $(CUDA_TOP)/include
+CUDA_LIBS   := -L$(CUDA_TOP)/lib64 -Wl,-rpath,$(CUDA_TOP)/lib64 -lcudart_static -ldl -lrt -lstdc++
 NVCCFLAGS   ?=
 NVCC_FLAGS  := -std=c++17 -O3 -lineinfo -I. -Xcompiler -Wall,-Wextra -MMD -MP $(NVCCFLAGS)
 NVCC_ARCH   := -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]'
@@ -67,6 +77,7 @@ JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
 build: ## build build/fathom (installs missing packages first); CUDA=0|1 builds without, with CUDA: by itself where nvcc is
 	@sh tests/deps.sh build $(DEPS_CUDA)
 	@$(MAKE) --no-print-directory $(JOBS) $(FATHOM)
+	$(if $(and $(NO_CUDA),$(NVCC)$(CUDA_HOME),$(filter undefined file,$(origin CUDA))),@echo "built without CUDA: $(NO_CUDA)")
 
 # -- objects, archives, the program -------------------------------------------------------------------
 
