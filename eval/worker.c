@@ -325,8 +325,7 @@ int worker_main(const struct worker_options *o)
 		log_error("worker: %s", e.msg);
 		return 2;
 	}
-	if (open_device(&w, &e)) {
-		log_error("worker: %s", e.msg);
+	if (open_device(&w, &e)) { /* the event is the whole message: the server tries again and again */
 		emit_unusable(&w, &e);
 		return 2;
 	}

@@ -67,7 +67,8 @@ static void start(struct core *c, size_t w, int64_t now_ms)
 		back_off(s, now_ms);
 		return;
 	}
-	log_info("%s: started, process %ld: %s", s->name, (long)link_pid(s->link), s->spec);
+	log_line(c->sched.workers[w].unusable[0] ? LOG_DEBUG : LOG_INFO, "%s: started, process %ld: %s", s->name,
+	         (long)link_pid(s->link), s->spec); /* an unusable one is tried every minute: that is no news */
 }
 
 static void bury(struct core *c, size_t w, int64_t now_ms)

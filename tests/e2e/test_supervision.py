@@ -148,6 +148,7 @@ class Supervision(unittest.TestCase):
         why = wait_for(lambda: self.server.job(waits)["waiting"], "a reason to wait")
         self.assertIn("no worker with device 'cuda:99'; worker 1 is unusable: device 'cuda:99'", why)
         self.assertEqual(len(re.findall("worker 1 .*is unusable", self.log())), 2)  # of the worker, of the job
+        self.assertNotIn("worker 1: worker: ", self.log())  # not from its stderr as well, every minute
         self.assertEqual((lost()["state"], lost()["restarts"]), ("unusable", 0))
         self.server.call("POST", f"/api/v1/jobs/{waits}/cancel")
 
