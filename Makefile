@@ -149,7 +149,7 @@ test: check ## everything that needs no GPU: Check suites, end to end over HTTP,
 test-gpu: ## the tests that need a CUDA device, alone (SUITE=name: one Check suite); without one they say so, and FATHOM_REQUIRE_GPU=1 makes that a failure
 ifeq ($(CUDA),1)
 	@sh tests/deps.sh build test $(DEPS_CUDA)
-	@$(MAKE) --no-print-directory $(JOBS) $(B)/tests/check_all $(FATHOM)
+	@$(MAKE) --no-print-directory $(JOBS) $(if $(wildcard $(SHARED)/data.tar.xz),build/data) $(B)/tests/check_all $(FATHOM)
 	$(if $(SUITE),CK_RUN_SUITE=$(SUITE)) CK_INCLUDE_TAGS=gpu FATHOM=$(abspath $(FATHOM)) $(B)/tests/check_all
 	$(if $(SUITE),,FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e -p test_gpu.py)
 else
