@@ -4,6 +4,7 @@ Run: FATHOM=build/fathom python3 -m unittest discover -v -s tests/e2e -p test_su
 """
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import urllib.error
 from pathlib import Path
 
@@ -151,6 +153,14 @@ class Supervision(unittest.TestCase):
         self.assertNotIn("worker 1: worker: ", self.log())  # not from its stderr as well, every minute
         self.assertEqual((lost()["state"], lost()["restarts"]), ("unusable", 0))
         self.server.call("POST", f"/api/v1/jobs/{waits}/cancel")
+
+    def test_a_worker_that_picks_its_device_says_why_it_is_the_cpu(self):
+        self.server.stop()
+        self.log_at = self.server.log_size()
+        with unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=""):
+            self.server.start(["auto"])
+        wait_for(lambda: self.server.get("/api/v1/workers")["data"][0]["device"] == "cpu", "the worker to be up")
+        self.assertRegex(self.log(), "worker 0: device auto is the CPU: .")
 
     def test_two_workers_share_a_job_and_the_bits_stay(self):
         self.with_worker(n=2)
