@@ -39,7 +39,6 @@ struct kern_matmul; /* immutable weights [n, k], laid out for oneDNN */
 int kern_matmul_new(struct kern_matmul **out, const float *w /* [n, k] f32 */, uint32_t n, uint32_t k,
                     enum kern_type type);
 void kern_matmul_free(struct kern_matmul *m); /* NULL is fine */
-size_t kern_matmul_bytes(const struct kern_matmul *m);
 size_t kern_matmul_scratch_bytes(const struct kern_matmul *m);
 
 /* out = in w^T on one tile. Threads that call this have called kern_thread_init. */

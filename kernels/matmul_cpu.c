@@ -142,11 +142,6 @@ void kern_matmul_free(struct kern_matmul *m)
 	free(m);
 }
 
-size_t kern_matmul_bytes(const struct kern_matmul *m)
-{
-	return dnnl_memory_desc_get_size(&m->weights);
-}
-
 size_t kern_matmul_scratch_bytes(const struct kern_matmul *m)
 {
 	return dnnl_memory_desc_get_size(&m->scratch);
