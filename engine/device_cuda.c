@@ -89,23 +89,22 @@ err_code cuda_device(const char *device, int *number, int *capability, struct er
 }
 
 /* Dense bf16 products at the clock of the data sheet, whose figure gives what a multiprocessor does in a cycle: A100
- * 312e12 / 108 / 1.41e9, H100 and H200 989e12 / 132 / 1.83e9, B200 2250e12 / 148 / 1.85e9; the others are like L40S. */
+ * 312e12 / 108 / 1.41e9, L40S 362e12 / 142 / 2.52e9, H100 and H200 989e12 / 132 / 1.83e9, B200 2250e12 / 148 / 1.85e9.
+ * 0: not known. */
 static double peak_flops(int number, int capability)
 {
 	static const struct {
 		int capability, per_cycle, khz;
-	} known[] = {{80, 2048, 1410000}, {90, 4096, 1830000}, {100, 8192, 1850000}};
-	int n = 0, khz = 0, per_cycle = 1024;
+	} known[] = {{80, 2048, 1410000}, {89, 1024, 2520000}, {90, 4096, 1830000}, {100, 8192, 1850000}};
+	int n = 0, khz = 0;
 
 	if (cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, number) ||
 	    cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, number))
 		return 0;
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-		if (known[i].capability == capability) {
-			per_cycle = known[i].per_cycle;
-			khz = khz < known[i].khz ? khz : known[i].khz;
-		}
-	return (double)n * khz * 1e3 * per_cycle;
+		if (known[i].capability == capability)
+			return (double)n * (khz < known[i].khz ? khz : known[i].khz) * 1e3 * known[i].per_cycle;
+	return 0;
 }
 
 err_code cuda_describe(const char *device, struct device_info *out, struct err *e)

@@ -63,7 +63,7 @@ static void put_signature(struct worker *w, struct json_writer *j, const char *d
 	struct buf signature = BUF_INIT(4096);
 	struct err e;
 
-	if (!engine_signature(w->options->device, dtype, &signature, &e))
+	if (!engine_signature(w->device.device, dtype, &signature, &e))
 		json_put_string(j, dtype, buf_str(&signature));
 	buf_release(&signature);
 }

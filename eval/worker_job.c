@@ -344,7 +344,7 @@ static void plan(struct worker *w, const struct command *c)
 	else
 		rc = read_wish(w, c->json, &wish, &e);
 	if (!rc)
-		rc = place_init(&place, w->options->device, wish.dtype, w->options->n_threads, &e);
+		rc = place_init(&place, w->device.device, wish.dtype, w->options->n_threads, &e);
 	if (!rc) {
 		p = mem_zalloc(1, sizeof *p, &e);
 		rc = p ? ERR_OK : ERR_MEMORY;
@@ -400,8 +400,7 @@ static err_code read_units(const struct json *ranges, uint32_t n_units, uint32_t
 /* The session of the plan's model: there already, or in place of another's. */
 static err_code ensure_session(struct worker *w, struct loaded *l, struct err *e)
 {
-	struct session_options o = {
-	    .device = w->options->device, .dtype = l->dtype, .n_threads = w->options->n_threads};
+	struct session_options o = {.device = w->device.device, .dtype = l->dtype, .n_threads = w->options->n_threads};
 
 	if (l->session)
 		return ERR_OK;

@@ -46,7 +46,7 @@ struct slot {
 	const char *spec;                /* borrowed from core_options */
 	struct launch launch;            /* owned */
 	struct link *link;               /* owned; NULL: backing off */
-	bool hello;                      /* said hello */
+	bool hello, unusable;            /* this process said so */
 	struct device_info device;       /* as its last hello says; device "": it said none */
 	bool condemned;                  /* killed for what it said: its lines are dropped */
 	unsigned restarts, early_deaths; /* early: before hello, in a row */

@@ -89,6 +89,7 @@ static err_code on_unusable(struct wire_event *v, struct err *e)
 	if (strncmp(v->worker->unusable, why.msg, sizeof v->worker->unusable - 1) != 0)
 		log_warn("%s (%s) is unusable, and is tried again every minute: %s", v->slot->name, v->slot->spec,
 		         why.msg);
+	v->slot->unusable = true;
 	scheduler_unusable(&v->c->sched, v->w, why.msg);
 	return ERR_OK;
 }

@@ -58,7 +58,7 @@ static void start(struct core *c, size_t w, int64_t now_ms)
 	struct slot *s = &c->slots[w];
 	struct err e;
 
-	s->hello = s->condemned = false;
+	s->hello = s->unusable = s->condemned = false;
 	s->kill_ms = 0;
 	s->done_tokens = 0;
 	s->started_ms = s->moved_ms = now_ms;
@@ -74,11 +74,12 @@ static void start(struct core *c, size_t w, int64_t now_ms)
 static void bury(struct core *c, size_t w, int64_t now_ms)
 {
 	struct slot *s = &c->slots[w];
-	bool unusable = c->sched.workers[w].unusable[0] && !s->hello;
 	struct err why;
 
 	err_set(&why, ERR_DEVICE, "%s (%s) died: %s", s->name, s->spec, link_obituary(s->link));
-	if (!c->draining && !unusable)
+	if (!s->unusable)
+		c->sched.workers[w].unusable[0] = '\0'; /* it dies of something else now */
+	if (!c->draining && !s->unusable)
 		log_warn("%s", why.msg);
 	s->early_deaths = s->hello ? 0 : s->early_deaths + 1;
 	if (s->early_deaths >= HOPELESS_DEATHS) {
@@ -89,7 +90,7 @@ static void bury(struct core *c, size_t w, int64_t now_ms)
 	link_close(s->link);
 	s->link = NULL;
 	s->hello = false;
-	if (unusable) {
+	if (s->unusable) {
 		s->restart_ms = now_ms + UNUSABLE_MS;
 		return;
 	}
