@@ -15,13 +15,18 @@
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-/* Every unit's batch is made once to see what it asks for: a copy of its tokens, nothing beside scoring them. */
+/* Every unit's batch is made once to see what it asks for: a copy of its tokens, nothing beside scoring them. The
+ * dataset is read by now, which is what the watch is told. */
 static err_code count_flops(struct evaluation *ev, struct err *e)
 {
 	struct batch_builder b = {0};
 	err_code rc = ERR_OK;
 
 	for (uint32_t i = 0; !rc && i < ev->n_units; i++) {
+		if (ev->watch && ev->watch->tick(ev->watch->arg, 1, 1)) {
+			rc = err_set(e, ERR_CANCELLED, "stopped while it was planned");
+			break;
+		}
 		b.n_tokens = b.n_segments = 0;
 		rc = ev->task->add(ev->plan, i, &b, e);
 		if (!rc)
