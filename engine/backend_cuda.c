@@ -37,7 +37,7 @@ static void *carve(char *base, size_t *at, size_t bytes)
 	return p;
 }
 
-static uint32_t count_freq(const struct model_config *c)
+uint32_t cuda_count_freq(const struct model_config *c)
 {
 	return c->position.type == POSITION_POPE ? c->head_dim : c->head_dim / 2;
 }
@@ -71,7 +71,7 @@ static size_t arena_place(struct arena *a, const struct model_config *c, const s
 	a->scores = carve(base, &at, a->has.preds * sizeof *a->scores);
 	a->fault = carve(base, &at, sizeof *a->fault);
 	a->counter = carve(base, &at, sizeof *a->counter);
-	a->turns = carve(base, &at, fused ? rows * count_freq(c) * 2 * sizeof(float) : 0);
+	a->turns = carve(base, &at, fused ? rows * cuda_count_freq(c) * 2 * sizeof(float) : 0);
 	a->h = carve(base, &at, chunk * c->dim * size);
 	top = at;
 	a->wide = carve(base, &at, chunk * (qkv > up && !fused ? qkv : up) * size);

@@ -125,6 +125,9 @@ err_code cuda_error(struct err *e, int status, const char *fmt, ...) __attribute
 err_code cuda_device(const char *device, int *number, int *capability, struct err *e);
 err_code cuda_describe(const char *device, struct device_info *out, struct err *e);
 
+/* backend_cuda.c: how many frequencies the model's positions have, as a position_table does. */
+uint32_t cuda_count_freq(const struct model_config *c);
+
 /* backend_cuda.c: makes room for an extent. It may lower b->chunk when memory is short. */
 err_code cuda_reserve(struct backend *b, struct extent need, struct err *e);
 

@@ -76,14 +76,9 @@ static int keep_pace(struct backend *b, uint32_t layer)
 
 /* -- ops ------------------------------------------------------------------------------------------- */
 
-static uint32_t count_freq(const struct backend *b)
-{
-	return b->c.position.type == POSITION_POPE ? b->c.head_dim : b->c.head_dim / 2;
-}
-
 static float *turns_at(const struct backend *b, uint32_t row)
 {
-	return b->arena.turns + 2 * (size_t)row * count_freq(b);
+	return b->arena.turns + 2 * (size_t)row * cuda_count_freq(&b->c);
 }
 
 /* Also the angles of all layers. */
@@ -97,7 +92,7 @@ err_code cuda_embed(struct backend *b, uint32_t row0, uint32_t row1, struct err 
 	                     b->type, b->stream);
 	if (!rc && b->fused_qkv)
 		rc = kern_turns_cuda(turns_at(b, row0), up_at(b, b->at.pos + row0), b->weights.freq,
-		                     b->weights.amplitude, row1 - row0, count_freq(b), b->stream);
+		                     b->weights.amplitude, row1 - row0, cuda_count_freq(&b->c), b->stream);
 	return rc ? cuda_error(e, rc, "the embedding") : ERR_OK;
 }
 

@@ -105,6 +105,8 @@ struct place {
 	char signature[512];
 	uint32_t n_threads;
 };
+/* device_describe; logs why it is the CPU where "auto" came to that. */
+err_code place_device(const char *device, struct device_info *out, struct err *e);
 err_code place_init(struct place *p, const char *device, const char *dtype, uint32_t n_threads, struct err *e);
 /* Strings are borrowed from p. */
 struct session_options place_session(const struct place *p);

@@ -5,16 +5,23 @@
 #include "engine/log.h"
 #include "eval/eval.h"
 
+err_code place_device(const char *device, struct device_info *out, struct err *e)
+{
+	err_code rc = device_describe(device, out, e);
+	struct err why;
+
+	if (!rc && !strcmp(device, "auto") && !strcmp(out->kind, "cpu") && !device_has_gpu(&why))
+		log_info("device auto is the CPU: %s", why.msg);
+	return rc;
+}
+
 err_code place_init(struct place *p, const char *device, const char *dtype, uint32_t n_threads, struct err *e)
 {
 	struct buf signature = BUF_INIT(sizeof p->signature);
-	struct err why;
-	err_code rc = device_describe(device, &p->device, e);
+	err_code rc = place_device(device, &p->device, e);
 
 	if (rc)
 		return rc;
-	if (!strcmp(device, "auto") && !strcmp(p->device.kind, "cpu") && !device_has_gpu(&why))
-		log_info("device auto is the CPU: %s", why.msg);
 	if (!dtype || !strcmp(dtype, "auto"))
 		dtype = device_auto_dtype(&p->device);
 	rc = engine_signature(p->device.device, dtype, &signature, e); /* knows which dtypes there are */

@@ -300,16 +300,10 @@ static err_code take_stdout(struct worker *w, struct err *e)
 static err_code open_device(struct worker *w, struct err *e)
 {
 	const char *device = w->options->device;
-	struct err why;
-	err_code rc;
 
 	w->has_device = strcmp(device, "none") != 0;
-	if (w->has_device) {
-		rc = device_describe(device, &w->device, e);
-		if (!rc && !strcmp(device, "auto") && !strcmp(w->device.kind, "cpu") && !device_has_gpu(&why))
-			log_info("device auto is the CPU: %s", why.msg);
-		return rc;
-	}
+	if (w->has_device)
+		return place_device(device, &w->device, e);
 	strcpy(w->device.device, "none");
 	strcpy(w->device.kind, "none");
 	return ERR_OK;
