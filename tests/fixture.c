@@ -25,6 +25,11 @@ const char *fixture_data(const char *path)
 	return access(out, R_OK) ? NULL : out;
 }
 
+bool same_bits(const void *a, const void *b, size_t len)
+{
+	return !memcmp(a, b, len);
+}
+
 void fixture_skip(const char *test, const char *why)
 {
 	fprintf(stderr, "SKIP %s: %s\n", test, why);

@@ -3,6 +3,8 @@
 #define FATHOM_TESTS_FIXTURE_H
 
 #include <check.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #include "engine/err.h"
 
@@ -27,6 +29,9 @@ const char *fixture_shared(const char *path);
 
 /* As fixture_shared, below the unpacked data folder (FATHOM_DATA, else build/data). Static storage of its own. */
 const char *fixture_data(const char *path);
+
+/* The very bits: == would take -0 for 0, and refuse a NaN. */
+bool same_bits(const void *a, const void *b, size_t len);
 
 /* Prints "SKIP <test>: <why>" on stderr. */
 void fixture_skip(const char *test, const char *why);

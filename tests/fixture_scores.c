@@ -14,11 +14,6 @@
 struct pack packed;
 static struct err e;
 
-bool same_bits(const void *a, const void *b, size_t len)
-{
-	return !memcmp(a, b, len);
-}
-
 /* -- one batch ----------------------------------------------------------------------------------- */
 
 void pack_clear(void)

@@ -4,7 +4,6 @@
 #define FATHOM_TESTS_FIXTURE_SCORES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "engine/engine.h"
@@ -30,9 +29,6 @@ struct batch pack_batch(void); /* what is packed */
 void pack_run(struct session *s);
 /* The scores of segment i, from its token `first`, are the n of want, to the bit. */
 void pack_same(int32_t i, uint32_t first, const struct token_score *want, uint32_t n, const char *what);
-
-/* The very bits, as the engine promises: == would take -0 for 0. */
-bool same_bits(const void *a, const void *b, size_t len);
 
 /* n ids below n_vocab, the same for the same seed. free() it. */
 uint32_t *some_tokens(uint32_t n, uint32_t n_vocab, uint32_t seed);

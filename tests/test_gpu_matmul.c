@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fixture.h"
 #include "tests/fixture_gpu.h"
 
 #define MAX_ROWS 1024
@@ -75,12 +76,6 @@ static const struct product products[] = {
     {7, 3, KERN_BF16, KERN_F32, false},       {2304, 768, KERN_BF16, KERN_BF16, false},
 };
 #define N_PRODUCTS (int)(sizeof products / sizeof *products)
-
-/* The very bits: == would take -0 for 0. */
-static bool same_bits(const void *a, const void *b, size_t len)
-{
-	return !memcmp(a, b, len);
-}
 
 /* What a product may be off by: the rounding of what comes out, and f32 sums of k terms of variance 1 / k; a half
  * type's GELU is by an approximate tanh. */

@@ -46,7 +46,7 @@ static void near_or_poison(const char *what, float *got, double *want, size_t n,
 	gpu_near(what, got, want, n, width, absolute, relative);
 }
 
-static void same_bits(const char *what, const void *a, const void *b, size_t n_rows, size_t row_bytes)
+static void same_rows(const char *what, const void *a, const void *b, size_t n_rows, size_t row_bytes)
 {
 	for (size_t r = 0; r < n_rows; r++)
 		if (memcmp((const char *)a + r * row_bytes, (const char *)b + r * row_bytes, row_bytes) != 0)
@@ -206,7 +206,7 @@ START_TEST(a_norm_gives_a_row_the_same_bits_anywhere)
 		for (size_t r = 0; r < n; r++) {
 			const char *got = gpu_download_bytes((char *)one.out + r * dim * 2, dim * 2);
 
-			same_bits("gathered", got, all + (n - 1 - r) * dim * 2, 1, dim * 2);
+			same_rows("gathered", got, all + (n - 1 - r) * dim * 2, 1, dim * 2);
 		}
 		one.rows = NULL;
 		one.n_rows = 1;
@@ -215,7 +215,7 @@ START_TEST(a_norm_gives_a_row_the_same_bits_anywhere)
 			one.x = gpu_upload(x + r * dim, dim, KERN_F32);
 			one.y = (const char *)a.y + r * dim * 2;
 			gpu_ok(kern_rmsnorm_cuda(&one, NULL));
-			same_bits("alone", gpu_download_bytes(one.out, dim * 2), all + r * dim * 2, 1, dim * 2);
+			same_rows("alone", gpu_download_bytes(one.out, dim * 2), all + r * dim * 2, 1, dim * 2);
 		}
 		gpu_end();
 	}
@@ -311,7 +311,7 @@ static void check_activation(uint32_t n, uint32_t ffn_dim, enum kern_act act, bo
 
 		gpu_ok(kern_activation_cuda(device_in, device_in, bias ? gpu_upload(b, width, KERN_F32) : NULL, n,
 		                            ffn_dim, act, gated, type, NULL));
-		same_bits(what, gpu_download_bytes(device_in, n_out * kern_type_size(type)), once, n,
+		same_rows(what, gpu_download_bytes(device_in, n_out * kern_type_size(type)), once, n,
 		          ffn_dim * kern_type_size(type));
 	}
 	free(want);
@@ -600,10 +600,10 @@ START_TEST(a_rows_queries_and_keys_have_the_same_bits_anywhere)
 					const char *k1 = gpu_download_bytes(one.k, c.n_kv_head * 4 * qk_row);
 
 					for (uint32_t h = 0; h < c.n_head; h++)
-						same_bits("q", q1 + (h * n + i) * qk_row,
+						same_rows("q", q1 + (h * n + i) * qk_row,
 						          q + (h * p.a.q_rows + r + i) * qk_row, 1, qk_row);
 					for (uint32_t h = 0; h < c.n_kv_head; h++)
-						same_bits("k", k1 + (h * 4 + slots[i]) * qk_row,
+						same_rows("k", k1 + (h * 4 + slots[i]) * qk_row,
 						          k + (h * p.a.n_slots + p.slot[r + i]) * qk_row, 1, qk_row);
 				}
 			}
@@ -679,8 +679,8 @@ START_TEST(stitching_copies_keys_and_values_of_all_heads)
 					memcpy(k + to * d_qk, k + from * d_qk, d_qk * sizeof *k);
 					memcpy(v + to * d_v, v + from * d_v, d_v * sizeof *v);
 				}
-			same_bits("k", gpu_download(device_k, n_k, qk), k, n_k / d_qk, d_qk * sizeof *k);
-			same_bits("v", gpu_download(device_v, n_v, types[t]), v, n_v / d_v, d_v * sizeof *v);
+			same_rows("k", gpu_download(device_k, n_k, qk), k, n_k / d_qk, d_qk * sizeof *k);
+			same_rows("v", gpu_download(device_v, n_v, types[t]), v, n_v / d_v, d_v * sizeof *v);
 			gpu_end();
 		}
 }
