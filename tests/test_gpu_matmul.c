@@ -74,6 +74,8 @@ static const struct product products[] = {
     {24, 8, KERN_BF16, KERN_BF16, false},     {40, 200, KERN_F32, KERN_F32, true},
     {36, 100, KERN_BF16, KERN_BF16, false},   {3, 5, KERN_F32, KERN_F32, false},
     {7, 3, KERN_BF16, KERN_F32, false},       {2304, 768, KERN_BF16, KERN_BF16, false},
+    {288, 2056, KERN_BF16, KERN_BF16, false}, {32, 2056, KERN_F16, KERN_F16, false},
+    {160, 40, KERN_BF16, KERN_BF16, true},
 };
 #define N_PRODUCTS (int)(sizeof products / sizeof *products)
 
