@@ -12,6 +12,7 @@
 struct bpe_symbol {
 	uint32_t id;         /* BPE_NONE: merged into its left neighbour */
 	uint32_t prev, next; /* BPE_NONE at the ends */
+	uint32_t end;        /* in the word */
 };
 
 struct bpe_cached {
@@ -197,8 +198,34 @@ static void push_pair(const struct bpe *b, const struct bpe_run *r, uint32_t pla
 		heap_push(r->heap, n_heap, (uint64_t)m->rank << 32 | place);
 }
 
-/* Leaves the word's tokens as a list from symbols[0]. Each merge takes an entry and adds at most two, and there are
- * at most len - 1 of them: the heap never passes 2 * len. */
+/* The word's bytes as symbols. */
+static void split_word(const struct bpe *b, struct bpe_run *r, const char *word, size_t len)
+{
+	struct bpe_symbol *s = r->symbols;
+	bool unknown = false; /* the byte before */
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < len; i++) {
+		uint32_t id = b->byte_id[(uint8_t)word[i]];
+		bool fuse = id == BPE_NONE && unknown && b->fuse_unk;
+
+		unknown = id == BPE_NONE;
+		if (unknown)
+			id = b->unk_id;
+		if (fuse && n)
+			s[n - 1].end = i + 1;
+		else if (id != BPE_NONE)
+			s[n] = (struct bpe_symbol){id, n - 1, n + 1, i + 1}, n++;
+	}
+	if (n) {
+		s[0].prev = BPE_NONE;
+		s[n - 1].next = BPE_NONE;
+	}
+	r->n_symbols = n;
+}
+
+/* Leaves the word's tokens as a list from symbols[0], if there is any. Each merge takes an entry and adds at most two,
+ * and there are at most len - 1 of them: the heap never passes 2 * len. */
 static err_code merge_word(const struct bpe *b, struct bpe_run *r, const char *word, size_t len, struct err *e)
 {
 	struct bpe_symbol *s;
@@ -207,14 +234,9 @@ static err_code merge_word(const struct bpe *b, struct bpe_run *r, const char *w
 
 	if (reserve_symbols(r, len, e))
 		return e->code;
+	split_word(b, r, word, len);
 	s = r->symbols;
-	for (uint32_t i = 0; i < len; i++) {
-		uint32_t id = b->byte_id[(uint8_t)word[i]];
-
-		assert(id != BPE_NONE);
-		s[i] = (struct bpe_symbol){id, i ? i - 1 : BPE_NONE, i + 1 < len ? i + 1 : BPE_NONE};
-	}
-	for (uint32_t i = 0; i < len; i++)
+	for (uint32_t i = 0; i < r->n_symbols; i++)
 		push_pair(b, r, i, &n_heap);
 	while (n_heap) {
 		uint32_t rank = (uint32_t)(r->heap[0] >> 32), at = (uint32_t)r->heap[0], right;
@@ -229,6 +251,7 @@ static err_code merge_word(const struct bpe *b, struct bpe_run *r, const char *w
 		if (m->left == BPE_NONE || m->rank != rank)
 			continue;
 		s[at].id = m->id;
+		s[at].end = s[right].end;
 		s[at].next = s[right].next;
 		s[right].id = BPE_NONE;
 		if (s[at].next != BPE_NONE)
@@ -240,16 +263,22 @@ static err_code merge_word(const struct bpe *b, struct bpe_run *r, const char *w
 	return ERR_OK;
 }
 
+/* Whether the tokens of the word are its bytes one after the other, so that their lengths say where each ends. */
+static bool is_covered(const struct bpe *b, const char *word, size_t len)
+{
+	for (size_t i = 0; b->has_gaps && i < len; i++)
+		if (b->byte_id[(uint8_t)word[i]] == BPE_NONE)
+			return false;
+	return true;
+}
+
 err_code bpe_check_whole(const struct bpe *b, struct bpe_run *r, uint32_t id, bool *whole, struct err *e)
 {
 	const char *word = token_bytes(b, id);
 	size_t len = b->tokens[id].len;
 
 	*whole = false;
-	for (size_t i = 0; i < len; i++)
-		if (b->byte_id[(uint8_t)word[i]] == BPE_NONE)
-			return ERR_OK;
-	if (!len)
+	if (!len || !is_covered(b, word, len))
 		return ERR_OK;
 	if (merge_word(b, r, word, len, e))
 		return e->code;
@@ -316,8 +345,12 @@ static err_code put_merged(const struct bpe *b, struct bpe_run *r, const char *w
 {
 	if (merge_word(b, r, word, len, e))
 		return e->code;
-	for (uint32_t i = 0; i != BPE_NONE; i = r->symbols[i].next)
-		put_token(b, r->symbols[i].id, &base, out);
+	for (uint32_t i = r->n_symbols ? 0 : BPE_NONE; i != BPE_NONE; i = r->symbols[i].next) {
+		out->ids[out->n] = r->symbols[i].id;
+		out->ends[out->n++] = base + r->symbols[i].end;
+	}
+	if (b->has_gaps && b->unk_id == BPE_NONE)
+		out->n_dropped += len - r->n_symbols;
 	return ERR_OK;
 }
 
@@ -337,7 +370,7 @@ err_code bpe_encode(const struct bpe *b, struct bpe_run *r, const char *word, si
 		put_token(b, id, &base, out);
 		return ERR_OK;
 	}
-	if (len > CACHE_WORD_MAX)
+	if (len > CACHE_WORD_MAX || !is_covered(b, word, len))
 		return put_merged(b, r, word, len, base, out, e);
 	if (!r->cache && open_cache(r, text_len, e))
 		return e->code;

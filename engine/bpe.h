@@ -37,7 +37,8 @@ struct bpe {
 	struct bpe_token *tokens; /* [n_vocab]; owned */
 	uint32_t n_vocab;         /* 1 + the largest id */
 	size_t n_token;           /* entries of model.vocab; less than n_vocab where it has holes */
-	uint32_t byte_id[256];    /* the token of a single byte; BPE_NONE only for bytes that UTF-8 never has */
+	uint32_t byte_id[256];    /* the token of a single byte, or BPE_NONE: it is dropped, or becomes unk_id */
+	uint32_t unk_id;          /* BPE_NONE: none */
 	struct bpe_word {
 		uint32_t hash, id; /* id BPE_NONE: a free slot */
 	} * words;                 /* tokens by bytes, [word_mask + 1], linear probing; owned */
@@ -45,6 +46,8 @@ struct bpe {
 	struct bpe_merge *merges; /* by pair, [merge_mask + 1], linear probing; owned */
 	size_t merge_mask;
 	bool ignore_merges; /* a word that is a token is that token, whatever the merges say */
+	bool has_gaps;      /* a byte that text can have is BPE_NONE in byte_id */
+	bool fuse_unk;      /* neighbouring bytes without a token become one unk_id */
 };
 
 /* Reads the "model" object of a tokenizer.json. Errors name the member and its value. */
@@ -71,6 +74,7 @@ err_code bpe_check_whole(const struct bpe *b, struct bpe_run *r, uint32_t id, bo
  * when they do not. Zero-initialise, then bpe_run_release. */
 struct bpe_run {
 	struct bpe_symbol *symbols; /* [cap]; owned */
+	size_t n_symbols;           /* that the last word began as */
 	uint64_t *heap;             /* [2 * cap]; owned */
 	size_t cap;
 	struct bpe_cached *cache; /* [cache_mask + 1]; owned; NULL until a word needs it */
@@ -80,7 +84,8 @@ void bpe_run_release(struct bpe_run *r);
 void bpe_run_forget(struct bpe_run *r);
 
 /* Appends the tokens of word[0..len) to `out`, their ends counted from `base`, where the word begins. O(n log n) for
- * any word. text_len only sizes the cache. The word must have no byte without a token (valid UTF-8 has none). */
+ * any word. text_len only sizes the cache. A byte without a token is, as in Hugging Face's, the unknown token; where there
+ * is none it is dropped, its neighbours may merge, and out->n_dropped counts it. */
 err_code bpe_encode(const struct bpe *b, struct bpe_run *r, const char *word, size_t len, size_t base, size_t text_len,
                     struct token_list *out, struct err *e);
 

@@ -125,16 +125,36 @@ static bool is_utf8_byte(unsigned byte)
 	return byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
 }
 
-static err_code read_bytes(struct bpe *b, struct err *e)
+/* The tokens of single bytes. A vocabulary may lack some (one of letters only): then what becomes of such a byte is
+ * read, too. */
+static err_code read_bytes(struct bpe *b, const struct json *model, struct err *e)
 {
+	const struct json *unk = json_get(model, "unk_token");
+	unsigned gap = 256;
+
 	for (unsigned i = 0; i < 256; i++) {
 		char byte = (char)i;
 
 		b->byte_id[i] = bpe_find(b, &byte, 1, false);
 		if (b->byte_id[i] == BPE_NONE && is_utf8_byte(i))
-			return err_set(e, ERR_INPUT, "model.vocab: no token for the byte 0x%02X", i);
+			gap = gap < i ? gap : i;
 	}
-	return ERR_OK;
+	b->unk_id = BPE_NONE;
+	b->has_gaps = gap < 256;
+	if (!b->has_gaps)
+		return ERR_OK;
+	if (json_true(json_get(model, "byte_fallback")))
+		return err_set(e, ERR_INPUT,
+		               "model.byte_fallback is not supported where a byte has no token (0x%02X has none)", gap);
+	if (!unk || json_is_null(unk))
+		return ERR_OK;
+	if (json_is_string(unk))
+		b->unk_id = bpe_find_spelled(b, json_string(unk), strlen(json_string(unk)));
+	b->fuse_unk = json_true(json_get(model, "fuse_unk"));
+	if (b->unk_id != BPE_NONE)
+		return ERR_OK;
+	return err_set(e, ERR_INPUT, "model.unk_token '%.100s' is not in model.vocab, and the byte 0x%02X has no token",
+	               json_is_string(unk) ? json_string(unk) : json_type_name(unk), gap);
 }
 
 /* -- merges ------------------------------------------------------------------------------------ */
@@ -274,7 +294,7 @@ err_code bpe_read(const struct json *model, struct bpe **out, struct err *e)
 	b->ignore_merges = json_true(json_get(model, "ignore_merges"));
 	rc = read_vocab(b, json_get(model, "vocab"), e);
 	if (!rc)
-		rc = read_bytes(b, e);
+		rc = read_bytes(b, model, e);
 	if (!rc)
 		rc = read_merges(b, json_get(model, "merges"), e);
 	if (!rc)

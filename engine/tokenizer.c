@@ -139,7 +139,7 @@ err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t le
                           struct token_list *out, struct err *e)
 {
 	struct encoder enc = {.t = t, .out = out, .spaced = BUF_INIT(SIZE_MAX / 2), .len = len};
-	size_t valid = utf8_valid_prefix(text, len), n = out->n;
+	size_t valid = utf8_valid_prefix(text, len), n = out->n, n_dropped = out->n_dropped;
 	err_code rc = ERR_OK;
 
 	if (valid < len)
@@ -153,8 +153,10 @@ err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t le
 		rc = encode_text(&enc, text, len, e);
 	for (size_t i = 0; add_special && i < t->n_after && !rc; i++)
 		rc = put_id(out, t->after[i], len, e);
-	if (rc)
+	if (rc) {
 		out->n = n;
+		out->n_dropped = n_dropped;
+	}
 	bpe_run_release(&enc.bpe);
 	pretokenize_run_release(&enc.pre);
 	nfc_release(&enc.nfc);

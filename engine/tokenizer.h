@@ -18,6 +18,7 @@ struct token_list {
 	size_t *ends;  /* [n] the byte in the encoded text after token i's last byte: a token's bytes are
 	                * ends[i-1]..ends[i]. Counted before any normaliser. */
 	size_t n, cap;
+	size_t n_dropped; /* bytes that the vocabulary has no token for and that left nothing, as in Hugging Face */
 };
 void token_list_release(struct token_list *l);
 

@@ -16,7 +16,8 @@
 static const struct option_spec specs[] = {
     {"--model", "DIR", NULL, NULL, "a model's folder, or a tokenizer.json", 0, NULL},
     {"--file", "FILE", NULL, "-", "the text; - is stdin", 0, NULL},
-    {"--json", NULL, NULL, NULL, "one JSON object: ids, ends (the byte after each token), n_replaced", 0, NULL},
+    {"--json", NULL, NULL, NULL, "one JSON object: ids, ends (the byte after each token), n_replaced, n_dropped", 0,
+     NULL},
 };
 
 static err_code read_text(const char *file, struct buf *out, struct err *e)
@@ -49,6 +50,7 @@ static void print_json(const struct token_list *tokens, size_t n_replaced, struc
 		json_put_uint(&w, NULL, tokens->ends[i]);
 	json_end_array(&w);
 	json_put_uint(&w, "n_replaced", n_replaced);
+	json_put_uint(&w, "n_dropped", tokens->n_dropped);
 	json_end_object(&w);
 }
 
@@ -82,6 +84,9 @@ static err_code tokenize(const char *model, const char *file, bool json, struct 
 		fwrite(out.data, 1, out.len, stdout);
 	if (!rc && n_replaced && !json)
 		fprintf(stderr, "fathom tokenize: warning: %zu invalid UTF-8 sequences became U+FFFD\n", n_replaced);
+	if (!rc && tokens.n_dropped && !json)
+		fprintf(stderr, "fathom tokenize: warning: %zu bytes have no token and were dropped\n",
+		        tokens.n_dropped);
 	token_list_release(&tokens);
 	tokenizer_free(t);
 	buf_release(&path);

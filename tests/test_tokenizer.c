@@ -517,6 +517,80 @@ START_TEST(other_settings_have_the_ids_of_hugging_face)
 }
 END_TEST
 
+#define N_GAPS 8
+
+/* Where a byte has no token, the ends still are those of the text: the text up to the last end has as many bytes as
+ * tokens stand for, and dropped ones between. */
+START_TEST(bytes_without_a_token_are_dropped_or_unknown_as_in_hugging_face)
+{
+	struct json *golden = load("gaps.json");
+	const struct json *g = json_first(golden);
+	struct buf text = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&text);
+	struct tokenizer *t = NULL;
+	struct token_list l = {0};
+	int at = 0;
+
+	ck_assert_uint_eq(json_count(golden), N_GAPS);
+	for (int i = 0; i < _i; i++)
+		g = json_next(g);
+	json_put_value(&w, NULL, json_get(g, "tokenizer"));
+	ck_ok(open_text(&text, &t), &e);
+	for (const struct json *c = json_first(json_get(g, "cases")); c; c = json_next(c), at++) {
+		const char *s = json_string(json_first(c));
+		size_t len = strlen(s), covered = 0, before = 0;
+
+		l.n = l.n_dropped = 0;
+		ck_ok(tokenizer_encode(t, s, len, false, &l, &e), &e);
+		expect(&l, json_next(json_first(c)), json_get_string(g, "name"), at);
+		for (size_t i = 0; i < l.n; before = l.ends[i++]) {
+			size_t n;
+			const char *bytes = tokenizer_token_bytes(t, l.ids[i], &n);
+
+			ck_assert(l.ends[i] > before && l.ends[i] <= len);
+			if (!memcmp(s + l.ends[i] - 1, bytes + n - 1, 1)) /* not an unknown token */
+				covered += n;
+		}
+		if (!json_get_string(json_get(json_get(g, "tokenizer"), "model"), "unk_token"))
+			ck_assert_uint_eq(covered + l.n_dropped, len);
+		else
+			ck_assert_uint_eq(l.n_dropped, 0);
+		if (l.n && !l.n_dropped)
+			ck_assert_uint_eq(l.ends[l.n - 1], len);
+	}
+	ck_assert_int_gt(at, 0);
+	token_list_release(&l);
+	tokenizer_free(t);
+	buf_release(&text);
+	json_free(golden);
+}
+END_TEST
+
+START_TEST(ends_are_those_of_the_text_where_bytes_were_dropped)
+{
+	struct json *golden = load("gaps.json");
+	struct buf text = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&text);
+	struct tokenizer *t = NULL;
+	struct token_list l = {0};
+	static const char s[] = "zaxxbc the\n12x";
+	static const size_t ends[] = {6, 10, 13}; /* abc, Ġthe, 12; z, xx, the newline and x left nothing */
+
+	json_put_value(&w, NULL, json_get(json_first(golden), "tokenizer"));
+	ck_ok(open_text(&text, &t), &e);
+	for (int twice = 0; twice < 2; twice++) /* words are not taken from the cache with the wrong ends */
+		ck_ok(tokenizer_encode(t, s, sizeof s - 1, false, &l, &e), &e);
+	ck_assert_uint_eq(l.n, 6);
+	ck_assert_uint_eq(l.n_dropped, 10);
+	for (size_t i = 0; i < 6; i++)
+		ck_assert_uint_eq(l.ends[i], ends[i % 3]);
+	token_list_release(&l);
+	tokenizer_free(t);
+	buf_release(&text);
+	json_free(golden);
+}
+END_TEST
+
 /* Copies an object, its merges as "left right" where they are pairs. */
 static void write_legacy(struct json_writer *w, const char *key, const struct json *j)
 {
@@ -722,6 +796,8 @@ Suite *tokenizer_suite(void)
 	tcase_add_loop_test(golden, words_of_a_megabyte_have_the_ids_of_hugging_face, 0, N_FILES);
 	tcase_add_loop_test(golden, books_and_documents_have_the_ids_of_hugging_face, 0, N_FILES);
 	tcase_add_loop_test(golden, other_settings_have_the_ids_of_hugging_face, 0, N_VARIANTS);
+	tcase_add_loop_test(golden, bytes_without_a_token_are_dropped_or_unknown_as_in_hugging_face, 0, N_GAPS);
+	tcase_add_test(golden, ends_are_those_of_the_text_where_bytes_were_dropped);
 	tcase_add_test(golden, merges_may_be_strings_or_pairs);
 	suite_add_tcase(s, golden);
 	tcase_set_timeout(calls, 60);

@@ -67,7 +67,7 @@ static const struct {
     {"\"vocab\":{", "\"vocab\":{\"zz\":4294967296,", "model.vocab: the id of 'zz' is not an integer from 0 to 4194303"},
     {"\"vocab\":{", "\"vocab\":{\"zz\":5000000,", "model.vocab: the id of 'zz'"},
     {"\"vocab\":{", "\"vocab\":{\"a\":2000,", "duplicate key 'a'"},
-    {"\"a\":", "\"aaaaaaa\":", "model.vocab: no token for the byte 0x61"},
+    {"\"a\":", "\"aaaaaaa\":", "'a' is not in model.vocab"},
     {MERGES, "\"mergers\":[", "model.merges is absent, not an array"},
     {MERGES, "\"merges\":{},\"m\":[", "model.merges is object"},
     {MERGES, MERGES "[\"a\",\"qqqqq\"],", "model.merges[0]: 'qqqqq' is not in model.vocab"},
@@ -145,6 +145,35 @@ START_TEST(a_damaged_file_is_refused_by_name)
 	ck_assert_ptr_null(t);
 	buf_release(&out);
 	buf_release(&text);
+}
+END_TEST
+
+#define LETTERS "{\"version\":\"1.0\"," PRE ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]"
+
+/* Where a byte has no token, what is to become of it must be known. */
+START_TEST(what_becomes_of_a_byte_without_a_token_must_be_clear)
+{
+	static const struct {
+		const char *text, *words; /* words NULL: it opens */
+	} cases[] = {
+	    {LETTERS "}}", NULL},
+	    {LETTERS ",\"unk_token\":null,\"byte_fallback\":false}}", NULL},
+	    {LETTERS ",\"unk_token\":\"b\",\"fuse_unk\":true}}", NULL},
+	    {LETTERS ",\"unk_token\":\"<unk>\"}}",
+	     "model.unk_token '<unk>' is not in model.vocab, and the byte 0x00 has no token"},
+	    {LETTERS ",\"unk_token\":7}}", "model.unk_token 'number' is not in model.vocab"},
+	    {LETTERS ",\"byte_fallback\":true}}",
+	     "model.byte_fallback is not supported where a byte has no token (0x00"},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct tokenizer *t = NULL;
+		err_code rc = open_text(cases[i].text, strlen(cases[i].text), &t);
+
+		ck_assert_msg(!rc == !cases[i].words, "%s: %s", cases[i].text, rc ? e.msg : "opened");
+		ck_assert_msg(!rc || strstr(e.msg, cases[i].words), "'%s' not in: %s", cases[i].words, e.msg);
+		tokenizer_free(t);
+	}
 }
 END_TEST
 
@@ -318,6 +347,7 @@ Suite *tokenizer_files_suite(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_loop_test(t, a_damaged_file_is_refused_by_name, 0, (int)(sizeof damages / sizeof *damages));
+	tcase_add_test(t, what_becomes_of_a_byte_without_a_token_must_be_clear);
 	tcase_add_test(t, what_is_no_tokenizer_is_refused);
 	tcase_add_loop_test(t, a_mutated_file_opens_or_is_refused, 0, 4);
 	tcase_add_test(t, a_file_cut_short_is_refused);

@@ -9,6 +9,7 @@ assigned.json   the code points assigned in Unicode 14, as ranges
 ids_NAME.json   what each tokenizer gives: ids of every case; for large ones the number of tokens and the sha256 of
                 the ids as little-endian uint32. small always; 29m, gpt2 and neox when their files are at hand.
 variants.json   small.json with other settings, as replacements in its text: ids of a few cases each
+gaps.json       tokenizers whose vocabulary has no token for most bytes, whole, and ids of a few cases each
 
 What is large is built alike here and in test_tokenizer.c: see mixed(), garbage(), everything(), book().
 """
@@ -294,6 +295,31 @@ def variants(base):
     return out
 
 
+# -- vocabularies with gaps ------------------------------------------------------------------------------
+
+GAP_VOCAB = ["<pad>", "<unk>", *"abcdefghijt0123,.-Ġ", "ab", "abc", "th", "the", "Ġthe", "bc", "a<unk>", "<unk>b", "<unk><unk>", "12", "x.y"]
+GAP_MERGES = [("a", "b"), ("ab", "c"), ("t", "h"), ("th", "e"), ("Ġ", "the"), ("b", "c"), ("1", "2")]
+UNK_MERGES = [("a", "<unk>"), ("<unk>", "b"), ("<unk>", "<unk>")]
+GAP_TEXTS = ["", "abc", "axb", "axxbxc", "xa", "ax", "x", "xyz", "x.y", "a\u00e9b", "\u00e9\u00e9", "the", " the", " txhze", "1x2 1\u00bd2", "a\nb\n\n",
+             "the thx the", "<pad>", "a<unk>b", "abcabc, xabc. bxc", "t" * 300 + "x" + "h" * 300, "xa" * 200, "x" * 600, " x the x the x", "Hello, the 12 ABC abc!",
+             "axbx axbx axbx abab abab abab"]
+GAPS = [("dropped", {}, []), ("dropped, fused", {"fuse_unk": True}, []), ("unknown", {"unk_token": "<unk>"}, []),
+        ("unknown, fused", {"unk_token": "<unk>", "fuse_unk": True}, []), ("unknown, merging", {"unk_token": "<unk>"}, UNK_MERGES),
+        ("unknown, fused, merging", {"unk_token": "<unk>", "fuse_unk": True}, UNK_MERGES), ("dropped, whole words", {"ignore_merges": True}, []),
+        ("unknown, whole words", {"ignore_merges": True, "unk_token": "<unk>"}, [])]
+
+
+def gaps(base):
+    out = []
+    for name, settings, merges in GAPS:
+        j = json.loads(base)
+        j["added_tokens"] = []
+        j["model"].update({"vocab": {t: i for i, t in enumerate(GAP_VOCAB)}, "merges": [list(m) for m in GAP_MERGES + merges], **settings})
+        t = Tokenizer.from_str(json.dumps(j))
+        out.append({"name": name, "tokenizer": j, "cases": [[s, t.encode(s).ids] for s in GAP_TEXTS]})
+    return out
+
+
 def main():
     arg = argparse.ArgumentParser()
     arg.add_argument("--train", action="store_true")
@@ -318,7 +344,9 @@ def main():
         files["neox"] = os.path.join(arg.data, "tokenizers/gpt_neox_20B_tokenizer.json")
     for name, path in files.items():
         write(f"ids_{name}.json", golden(Tokenizer.from_file(path), assigned, arg.data))
-    write("variants.json", variants(open(files["small"], encoding="utf-8").read()))
+    small = open(files["small"], encoding="utf-8").read()
+    write("variants.json", variants(small))
+    write("gaps.json", gaps(small))
 
 
 main()
