@@ -396,13 +396,13 @@ bool reference_check(const char *name, const char *device, const char *dtype, re
 	struct session *s;
 	char dir[64];
 
-	if (!path || !fixture_data("pg19/test")) {
+	snprintf(dir, sizeof dir, "models/%s", name);
+	if (!path || !fixture_shared(dir) || !fixture_data("pg19/test")) {
 		fixture_skip("reference numbers", "no shared models or no books");
 		return false;
 	}
 	ck_ok(buf_read_file(&text, path, &e), &e);
 	ck_ok(json_parse(text.data, text.len, &root, &e), &e);
-	snprintf(dir, sizeof dir, "models/%s", name);
 	ck_ok(model_open(fixture_shared(dir), NULL, &m, &e), &e);
 	books = json_get(json_get(json_get(root, "models"), name), "books");
 	ck_assert_uint_gt(json_count(books), 0);
