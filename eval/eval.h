@@ -15,7 +15,8 @@ enum param_type {
 	PARAM_INT,      /* integer in [min, max] */
 	PARAM_INT_LIST, /* strictly ascending integers in [min, max], at least one, at most 256 */
 	PARAM_ENUM,     /* one of `choices` */
-	PARAM_BOOL
+	PARAM_BOOL,
+	PARAM_STRING /* of min to max bytes, without control characters */
 };
 
 struct param {

@@ -67,7 +67,7 @@ const struct task *task_find(const char *name, struct err *e)
 	struct buf names = BUF_INIT(4096);
 
 	for (size_t i = 0; i < task_count(); i++) {
-		if (!strcmp(tasks[i]->name, name)) {
+		if (!strcmp(tasks[i]->name, name) || (tasks[i]->alias && !strcmp(tasks[i]->alias, name))) {
 			buf_release(&names);
 			return tasks[i];
 		}
@@ -171,6 +171,26 @@ static err_code read_bool(const struct param *p, const struct json *j, struct pa
 	return err_at(e, "/%s", p->name);
 }
 
+static err_code read_string(const struct param *p, const struct json *j, struct param_value *v, struct err *e)
+{
+	const char *s = json_string(j);
+	const char *control = s;
+
+	if (!s) {
+		err_set(e, ERR_INPUT, "%s: must be a string, not %s", p->name, json_type_name(j));
+		return err_at(e, "/%s", p->name);
+	}
+	while (*control && (unsigned char)*control >= 0x20 && *control != 0x7F)
+		control++;
+	if (*control || strlen(s) < (size_t)p->min || strlen(s) > (size_t)p->max) {
+		err_set(e, ERR_INPUT, "%s: '%.100s' is not %lld to %lld bytes without control characters", p->name, s,
+		        (long long)p->min, (long long)p->max);
+		return err_at(e, "/%s", p->name);
+	}
+	v->s = mem_strdup(s, e);
+	return v->s ? ERR_OK : e->code;
+}
+
 static err_code read_value(const struct param *p, const struct json *j, struct param_value *v, struct err *e)
 {
 	v->null = json_is_null(j);
@@ -185,6 +205,8 @@ static err_code read_value(const struct param *p, const struct json *j, struct p
 		return read_choice(p, j, v, e);
 	case PARAM_BOOL:
 		return read_bool(p, j, v, e);
+	case PARAM_STRING:
+		return read_string(p, j, v, e);
 	}
 	assert(!"a parameter of unknown type");
 	return ERR_OK;
@@ -212,6 +234,8 @@ static void write_value(const struct param *p, const struct param_value *v, stru
 		json_put_int(w, p->name, v->i);
 	} else if (p->type == PARAM_BOOL) {
 		json_put_bool(w, p->name, v->i);
+	} else if (p->type == PARAM_STRING) {
+		json_put_string(w, p->name, v->s);
 	} else if (p->type == PARAM_ENUM) {
 		s = choice_at(p->choices, v->i, &len);
 		assert(s);
@@ -279,8 +303,10 @@ err_code param_values(const struct task *t, const struct json *given, struct par
 
 void param_values_release(struct param_value v[TASK_MAX_PARAMS])
 {
-	for (size_t i = 0; i < TASK_MAX_PARAMS; i++)
+	for (size_t i = 0; i < TASK_MAX_PARAMS; i++) {
 		free(v[i].list);
+		free(v[i].s);
+	}
 	memset(v, 0, TASK_MAX_PARAMS * sizeof v[0]);
 }
 
@@ -352,7 +378,7 @@ err_code task_param_parse(const struct task *t, const char *assignment, struct j
 		json_put_null(w, p->name);
 	} else if (p->type == PARAM_INT_LIST) {
 		return parse_list(p, value, w, e);
-	} else if (p->type == PARAM_ENUM) {
+	} else if (p->type == PARAM_ENUM || p->type == PARAM_STRING) {
 		json_put_string(w, p->name, value);
 	} else if (p->type == PARAM_BOOL) {
 		if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
@@ -370,7 +396,7 @@ err_code task_param_parse(const struct task *t, const char *assignment, struct j
 
 static const char *type_name(enum param_type type)
 {
-	static const char *const names[] = {"integer", "integer list", "choice", "boolean"};
+	static const char *const names[] = {"integer", "integer list", "choice", "boolean", "string"};
 
 	return names[type];
 }
@@ -389,6 +415,9 @@ static void describe_param(const struct param *p, struct json_writer *w)
 		for (int64_t i = 0; (s = choice_at(p->choices, i, &len)); i++)
 			json_put_stringn(w, NULL, s, len);
 		json_end_array(w);
+	} else if (p->type == PARAM_STRING) {
+		json_put_int(w, "min_bytes", p->min);
+		json_put_int(w, "max_bytes", p->max);
 	} else if (p->type != PARAM_BOOL) {
 		json_put_int(w, "min", p->min);
 		json_put_int(w, "max", p->max);
@@ -432,6 +461,8 @@ void task_help(const struct task *t, struct buf *out)
 			buf_printf(out, "  %-20s %s; default %s\n", "", p->choices, p->fallback);
 		else if (p->type == PARAM_BOOL)
 			buf_printf(out, "  %-20s true or false; default %s\n", "", p->fallback);
+		else if (p->type == PARAM_STRING)
+			buf_printf(out, "  %-20s text; default %s\n", "", p->fallback);
 		else
 			buf_printf(out, "  %-20s %s, %lld to %lld; default %s\n", "", type_name(p->type),
 			           (long long)p->min, (long long)p->max, p->fallback);

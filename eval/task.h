@@ -18,6 +18,7 @@ struct param_value {
 	bool null;     /* no value: the parameter's "all" */
 	int64_t i;     /* int, bool (0, 1), index into an enum's choices */
 	int64_t *list; /* [n] PARAM_INT_LIST, owned */
+	char *s;       /* PARAM_STRING, owned */
 	size_t n;
 };
 
@@ -54,6 +55,8 @@ struct task {
 	size_t n_params;
 	const struct task_metric *metrics;
 	size_t n_metrics;
+	const char *alias;                     /* another name of it; NULL: none */
+	const struct example_reader *examples; /* of a task made of examples: example.h */
 
 	/* Cross-field rules, and defaults that follow from other parameters. */
 	err_code (*resolve)(struct param_value *v, struct err *e);

@@ -178,10 +178,10 @@ START_TEST(what_holds_no_document_is_refused)
 {
 	struct dataset *d;
 
-	ck_err(dataset_open(root, &d, &e), ERR_INPUT, "no documents", &e);
+	ck_err(dataset_open(root, &d, &e), ERR_INPUT, "no .txt file in it", &e);
 	write_file("a.csv", "x");
-	ck_err(dataset_open(root, &d, &e), ERR_INPUT, "no documents", &e);
-	ck_err(dataset_open(below("a.csv"), &d, &e), ERR_INPUT, "neither a folder of .txt files", &e);
+	ck_err(dataset_open(root, &d, &e), ERR_INPUT, "no .txt file in it", &e);
+	ck_err(dataset_open(below("a.csv"), &d, &e), ERR_INPUT, "neither a folder nor a .txt or .jsonl file", &e);
 	ck_err(dataset_open(below("absent"), &d, &e), ERR_NOT_FOUND, "absent", &e);
 }
 END_TEST

@@ -645,7 +645,7 @@ START_TEST(what_has_nothing_to_score_is_refused_at_the_plan)
 {
 	struct evaluation *ev = NULL;
 
-	ck_err(try_open("{\"lengths\":[8]}", &ev), ERR_INPUT, "dataset 'data': no documents", &e);
+	ck_err(try_open("{\"lengths\":[8]}", &ev), ERR_INPUT, "dataset 'data': nothing to read: no .txt file", &e);
 	write_words("a.txt", 10, 1);
 	ck_err(try_open("{\"lengths\":[50],\"last_window\":\"drop\"}", &ev), ERR_INPUT, "no document has a window", &e);
 	ck_err(try_open("{\"lengths\":[50],\"protocol\":\"prefix\"}", &ev), ERR_INPUT, "no document has 51 tokens", &e);

@@ -208,7 +208,7 @@ START_TEST(bad_usage_and_bad_input_exit_with_two_and_say_why)
 	    {"run --model tiny --data books --frobnicate", "--frobnicate"},
 	    {"run --model absent --data books", "absent"},
 	    {"run --model tiny --data absent", "dataset 'absent'"},
-	    {"run --model tiny --data tiny", "dataset 'tiny': no documents"},
+	    {"run --model tiny --data tiny", "dataset 'tiny': nothing to read: no .txt file in it"},
 	    {"run --model tiny --data books --set lengths=500 --set last_window=drop", "no document has a window"},
 	    {"tokenize", "--model is missing"},
 	    {"tokenize --model absent", "absent"},
