@@ -4,7 +4,7 @@
 #ifndef FATHOM_EVAL_PG19_H
 #define FATHOM_EVAL_PG19_H
 
-#include "eval/task.h"
+#include "eval/docs.h"
 
 /* Indices into the task's parameters and its choices, in the order of its tables. */
 enum { PG19_LENGTHS, PG19_PROTOCOL, PG19_STRIDE, PG19_BOS, PG19_MAX_DOCS, PG19_MAX_TOKENS, PG19_MIN_TOKENS, PG19_LAST };
@@ -39,14 +39,6 @@ int64_t pg19_stride(const struct param_value *v, int64_t length);
 
 /* -- the plan ---------------------------------------------------------------------------------- */
 
-struct pg19_doc {
-	char *name;      /* owned, as all here */
-	uint32_t *seq;   /* [n] BOS if there is one, then the tokens */
-	uint64_t *ends;  /* [n] byte after the token's last; 0 for BOS */
-	uint32_t *words; /* [n] words that begin before ends[i] */
-	uint32_t n;
-};
-
 struct pg19_unit {
 	uint32_t doc, length;       /* indices; under prefix `length` is the longest's */
 	uint32_t part, parts;       /* of its item */
@@ -61,8 +53,7 @@ struct pg19 {
 	bool drop, pass_each_length; /* prefix: a forward pass a length, for schemes that depend on it */
 	int64_t stride;
 	uint32_t bos_id;
-	struct pg19_doc *docs; /* [n_docs] owned */
-	size_t n_docs, cap_docs;
+	struct text_docs docs;   /* owned */
 	struct pg19_unit *units; /* [n_units] owned */
 	size_t n_units, cap_units;
 };

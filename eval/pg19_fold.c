@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/metric.h"
 #include "eval/stats.h"
 
 /* -- items ------------------------------------------------------------------------------------- */
@@ -201,13 +202,8 @@ err_code pg19_fold_items(const struct param_value *v, const struct unit_source *
 
 /* -- metrics ----------------------------------------------------------------------------------- */
 
-struct doc_sum {
-	double s, n, bytes, words; /* S_d, n_d, B_d, W_d */
-};
-
 struct length_sum {
-	struct doc_sum *docs; /* [n] owned: the documents that have a window at this length */
-	size_t n, cap;
+	struct doc_losses losses; /* of the documents that have a window at this length */
 	int64_t n_skipped;
 };
 
@@ -218,22 +214,14 @@ struct sums {
 	size_t n_bins;
 	double *bins; /* [n_bin_docs][n_bins] owned */
 	size_t n_bin_docs, cap_bin_docs;
-	struct cluster *clusters; /* scratch: as many as any length has documents */
-	double *means;
 };
 
 static err_code sum_item(void *arg, const struct item *it, struct err *e)
 {
 	struct sums *sums = arg;
-	struct length_sum *l = &sums->lengths[it->at];
-	struct doc_sum *p = mem_grow(l->docs, &l->cap, l->n + 1, sizeof *p, e);
 
-	if (!p)
-		return e->code;
-	l->docs = p;
-	l->docs[l->n++] =
-	    (struct doc_sum){.s = it->nll, .n = (double)it->n, .bytes = (double)it->bytes, .words = (double)it->words};
-	return ERR_OK;
+	return doc_losses_add(&sums->lengths[it->at].losses,
+	                      (struct doc_loss){it->nll, (double)it->n, (double)it->bytes, (double)it->words}, e);
 }
 
 static err_code sum_skipped(void *arg, size_t length, struct err *e)
@@ -264,132 +252,39 @@ static err_code sum_bins(void *arg, const struct json *bins, struct err *e)
 	return ERR_OK;
 }
 
-/* One row of the metrics array. */
-struct row {
-	const char *name, *unit;
-	int64_t length, stride; /* 0: none */
-	int64_t from, to;       /* 0: none */
-	double value, stderr_;  /* NaN or infinite: null */
-	const char *why_value;  /* reason of a null value that is not an overflow */
-	const char *why_stderr;
-	int64_t n;
-	size_t n_docs;
-};
-
-static void write_row(struct json_writer *w, const struct row *r)
-{
-	const char *reason = NULL;
-
-	if (!isfinite(r->value))
-		reason = isnan(r->value) ? r->why_value : "overflow";
-	else if (!isfinite(r->stderr_))
-		reason = isnan(r->stderr_) ? r->why_stderr : "overflow";
-	json_begin_object(w, NULL);
-	json_put_string(w, "name", r->name);
-	if (r->length)
-		json_put_int(w, "length", r->length);
-	if (r->stride)
-		json_put_int(w, "stride", r->stride);
-	if (r->to) {
-		json_put_int(w, "from", r->from);
-		json_put_int(w, "to", r->to);
-	}
-	json_put_double(w, "value", r->value);
-	json_put_double(w, "stderr", isfinite(r->value) ? r->stderr_ : NAN);
-	json_put_int(w, "n", r->n);
-	json_put_uint(w, "n_docs", r->n_docs);
-	json_put_string(w, "unit", r->unit);
-	if (reason)
-		json_put_string(w, "reason", reason);
-	json_end_object(w);
-}
-
-static void put_row(struct json_writer *w, struct row *r, const char *name, const char *unit, double value,
-                    double stderr_)
-{
-	r->name = name;
-	r->unit = unit;
-	r->value = value;
-	r->stderr_ = stderr_;
-	write_row(w, r);
-}
-
-enum denominator { BY_TOKEN, BY_BYTE, BY_WORD };
-
-static void gather(const struct length_sum *l, enum denominator by, struct cluster *c)
-{
-	for (size_t i = 0; i < l->n; i++) {
-		c[i].s = l->docs[i].s;
-		c[i].w = by == BY_TOKEN ? l->docs[i].n : by == BY_BYTE ? l->docs[i].bytes : l->docs[i].words;
-	}
-}
-
 /* The five metrics of a length, and what was skipped there. */
-static void write_length(const struct param_value *v, struct sums *sums, size_t at, struct json_writer *w)
+static err_code write_length(const struct param_value *v, const struct sums *sums, size_t at, struct json_writer *w,
+                             struct err *e)
 {
 	const struct length_sum *l = &sums->lengths[at];
-	struct cluster *c = sums->clusters;
-	struct row r = {.length = v[PG19_LENGTHS].list[at], .why_stderr = "one_document", .n_docs = l->n};
-	double value, se;
+	struct metric_row r = {.length = v[PG19_LENGTHS].list[at]};
 
 	if (v[PG19_PROTOCOL].i == PROTOCOL_SLIDING)
 		r.stride = pg19_stride(v, r.length);
-	for (size_t i = 0; i < l->n; i++)
-		r.n += (int64_t)l->docs[i].n;
-
-	gather(l, BY_TOKEN, c);
-	r.why_value = "no_documents";
-	value = ratio_value(c, l->n);
-	se = ratio_stderr(c, l->n);
-	put_row(w, &r, "nll_token", "nats/token", value, se);
-	put_row(w, &r, "ppl_token", "perplexity", exp(value), exp(value) * se);
-
-	gather(l, BY_BYTE, c);
-	r.why_value = l->n ? "no_bytes" : "no_documents";
-	put_row(w, &r, "bits_per_byte", "bits/byte", ratio_value(c, l->n) / log(2), ratio_stderr(c, l->n) / log(2));
-
-	gather(l, BY_WORD, c);
-	r.why_value = l->n ? "no_words" : "no_documents";
-	value = exp(ratio_value(c, l->n));
-	put_row(w, &r, "ppl_word", "perplexity", value, value * ratio_stderr(c, l->n));
-
-	for (size_t i = 0; i < l->n; i++)
-		sums->means[i] = l->docs[i].s / l->docs[i].n;
-	r.why_value = "no_documents";
-	value = exp(mean_value(sums->means, l->n));
-	put_row(w, &r, "ppl_doc_macro", "perplexity", value, value * mean_stderr(sums->means, l->n));
-
-	r.why_stderr = "count";
-	r.n = (int64_t)l->n + l->n_skipped;
-	put_row(w, &r, "n_skipped", "items", (double)l->n_skipped, NAN);
+	if (metric_perplexities(&l->losses, &r, w, e))
+		return e->code;
+	metric_row_count(&r, "n_skipped", l->n_skipped, (int64_t)l->losses.n + l->n_skipped, w);
+	return ERR_OK;
 }
 
-static void write_bins(struct sums *sums, struct json_writer *w)
+static err_code write_bins(const struct sums *sums, struct json_writer *w, struct err *e)
 {
-	struct row r = {.why_value = "no_documents", .why_stderr = "one_document", .n_docs = sums->n_bin_docs};
+	struct metric_row r = {.why_value = "no_documents", .why_stderr = "one_document", .n_docs = sums->n_bin_docs};
+	struct cluster *c = mem_alloc(sums->n_bin_docs, sizeof *c, e);
 
+	if (!c)
+		return e->code;
 	for (size_t b = 0; b < sums->n_bins; b++) {
 		r.from = sums->edges[b];
 		r.to = sums->edges[b + 1];
-		for (size_t i = 0; i < sums->n_bin_docs; i++) {
-			sums->clusters[i].s = sums->bins[i * sums->n_bins + b];
-			sums->clusters[i].w = (double)(r.to - r.from);
-		}
+		for (size_t i = 0; i < sums->n_bin_docs; i++)
+			c[i] = (struct cluster){sums->bins[i * sums->n_bins + b], (double)(r.to - r.from)};
 		r.n = (r.to - r.from) * (int64_t)sums->n_bin_docs;
-		put_row(w, &r, "nll_position", "nats/token", ratio_value(sums->clusters, sums->n_bin_docs),
-		        ratio_stderr(sums->clusters, sums->n_bin_docs));
+		metric_row_write(&r, "nll_position", "nats/token", ratio_value(c, sums->n_bin_docs),
+		                 ratio_stderr(c, sums->n_bin_docs), w);
 	}
-}
-
-static err_code make_scratch(struct sums *sums, struct err *e)
-{
-	size_t n = sums->n_bin_docs;
-
-	for (size_t i = 0; i < sums->n_lengths; i++)
-		n = sums->lengths[i].n > n ? sums->lengths[i].n : n;
-	sums->clusters = mem_alloc(n, sizeof *sums->clusters, e);
-	sums->means = mem_alloc(n, sizeof *sums->means, e);
-	return sums->clusters && sums->means ? ERR_OK : ERR_MEMORY;
+	free(c);
+	return ERR_OK;
 }
 
 err_code pg19_fold_metrics(const struct param_value *v, const struct unit_source *units, struct json_writer *w,
@@ -403,17 +298,13 @@ err_code pg19_fold_metrics(const struct param_value *v, const struct unit_source
 	sums.n_bins = pg19_edges(v[PG19_LENGTHS].list[sums.n_lengths - 1], sums.edges) - 1;
 	sums.lengths = mem_zalloc(sums.n_lengths, sizeof *sums.lengths, e);
 	rc = sums.lengths ? walk(v, units, &vis, e) : ERR_MEMORY;
-	if (!rc)
-		rc = make_scratch(&sums, e);
 	for (size_t i = 0; i < sums.n_lengths && !rc; i++)
-		write_length(v, &sums, i, w);
+		rc = write_length(v, &sums, i, w, e);
 	if (!rc && prefix)
-		write_bins(&sums, w);
+		rc = write_bins(&sums, w, e);
 	for (size_t i = 0; sums.lengths && i < sums.n_lengths; i++)
-		free(sums.lengths[i].docs);
+		doc_losses_release(&sums.lengths[i].losses);
 	free(sums.lengths);
 	free(sums.bins);
-	free(sums.clusters);
-	free(sums.means);
 	return rc;
 }

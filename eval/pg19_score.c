@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/item_key.h"
+
 /* The k-th window of a unit. */
 static void unit_window(const struct pg19 *p, const struct pg19_unit *u, uint64_t k, struct window *w)
 {
@@ -22,10 +24,10 @@ static void unit_window(const struct pg19 *p, const struct pg19_unit *u, uint64_
 		return;
 	}
 	rule = pg19_rule(p, u->length);
-	window_at(&rule, p->docs[u->doc].n - 1, u->window0 + k, w);
+	window_at(&rule, p->docs.docs[u->doc].n - 1, u->window0 + k, w);
 }
 
-static void copy_window(const struct pg19 *p, const struct pg19_doc *d, const struct window *w, uint32_t *tokens)
+static void copy_window(const struct pg19 *p, const struct text_doc *d, const struct window *w, uint32_t *tokens)
 {
 	memcpy(tokens, d->seq + w->start, w->len * sizeof *tokens);
 	if (p->bos == BOS_WINDOW)
@@ -43,61 +45,38 @@ err_code pg19_add(const void *plan, uint32_t unit, struct batch_builder *b, stru
 		unit_window(p, u, k, &w);
 		if (batch_builder_add(b, -1, w.len, &start, e))
 			return e->code;
-		copy_window(p, &p->docs[u->doc], &w, b->tokens + start);
+		copy_window(p, &p->docs.docs[u->doc], &w, b->tokens + start);
 		memset(b->score + start + w.first, 1, w.len - w.first);
 	}
 	return ERR_OK;
 }
 
-static void hash_u32(struct sha256 *h, const uint32_t *v, size_t n)
+/* An item's key, over its windows in order. */
+static err_code write_key(const struct pg19 *p, const struct pg19_unit *u, size_t length, struct json_writer *w,
+                          const char *name, struct err *e)
 {
-	unsigned char bytes[4 * 256];
-	size_t fill = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		for (unsigned k = 0; k < 4; k++)
-			bytes[fill++] = (unsigned char)(v[i] >> 8 * k);
-		if (fill == sizeof bytes || i + 1 == n) {
-			sha256_update(h, bytes, fill);
-			fill = 0;
-		}
-	}
-}
-
-/* An item's key: sha256 over its windows in order, each as the number of its tokens (32 bits, little-endian, as all
- * here), the ids, and for every token one byte, 1 if it is scored and 0 if not. The first 16 hex digits. */
-static err_code item_key(const struct pg19 *p, const struct pg19_unit *u, size_t length, char key[17], struct err *e)
-{
-	const struct pg19_doc *d = &p->docs[u->doc];
+	const struct text_doc *d = &p->docs.docs[u->doc];
 	struct window_rule rule = pg19_rule(p, length);
 	uint64_t n = p->protocol == PROTOCOL_PREFIX ? 1 : window_count(&rule, d->n - 1);
-	struct sha256 *h = sha256_new(e);
 	uint32_t *tokens = mem_alloc((size_t)rule.length + 1, sizeof *tokens, e);
-	uint8_t *mask = mem_zalloc((size_t)rule.length + 1, 1, e);
-	char hex[SHA256_HEX];
-	struct window w;
+	struct sha256 *h = tokens ? sha256_new(e) : NULL;
+	char key[ITEM_KEY_LEN];
+	struct window win;
 
-	for (uint64_t k = 0; h && tokens && mask && k < n; k++) {
-		window_at(&rule, d->n - 1, k, &w);
-		copy_window(p, d, &w, tokens);
-		memset(mask, 0, w.first);
-		memset(mask + w.first, 1, w.len - w.first);
-		hash_u32(h, &w.len, 1);
-		hash_u32(h, tokens, w.len);
-		sha256_update(h, mask, w.len);
-	}
-	if (h)
-		sha256_final(h, hex);
-	if (h && tokens && mask) {
-		memcpy(key, hex, 16);
-		key[16] = '\0';
+	for (uint64_t k = 0; h && k < n; k++) {
+		window_at(&rule, d->n - 1, k, &win);
+		copy_window(p, d, &win, tokens);
+		item_key_add(h, tokens, win.len, win.first);
 	}
 	free(tokens);
-	free(mask);
-	return h && tokens && mask ? ERR_OK : e->code;
+	if (!h)
+		return e->code;
+	item_key_final(h, key);
+	json_put_string(w, name, key);
+	return ERR_OK;
 }
 
-static err_code check_finite(double nll, const struct pg19_doc *d, int64_t length, struct err *e)
+static err_code check_finite(double nll, const struct text_doc *d, int64_t length, struct err *e)
 {
 	if (isfinite(nll))
 		return ERR_OK;
@@ -108,9 +87,8 @@ static err_code check_finite(double nll, const struct pg19_doc *d, int64_t lengt
 static err_code write_windows(const struct pg19 *p, const struct pg19_unit *u, const struct token_score *scores,
                               struct json_writer *w, struct err *e)
 {
-	const struct pg19_doc *d = &p->docs[u->doc];
+	const struct text_doc *d = &p->docs.docs[u->doc];
 	uint64_t n = 0, bytes = 0, words = 0;
-	char key[17];
 	double nll = 0;
 	struct window win;
 
@@ -134,11 +112,8 @@ static err_code write_windows(const struct pg19 *p, const struct pg19_unit *u, c
 		bytes += d->ends[last] - d->ends[before];
 		words += d->words[last] - d->words[before];
 	}
-	if (u->part == 0) {
-		if (item_key(p, u, u->length, key, e))
-			return e->code;
-		json_put_string(w, "key", key);
-	}
+	if (u->part == 0 && write_key(p, u, u->length, w, "key", e))
+		return e->code;
 	json_put_uint(w, "part", u->part);
 	json_put_uint(w, "parts", u->parts);
 	json_put_uint(w, "n", n);
@@ -152,12 +127,11 @@ static err_code write_windows(const struct pg19 *p, const struct pg19_unit *u, c
 static err_code write_prefix(const struct pg19 *p, const struct pg19_unit *u, const struct token_score *scores,
                              struct json_writer *w, struct err *e)
 {
-	const struct pg19_doc *d = &p->docs[u->doc];
+	const struct text_doc *d = &p->docs.docs[u->doc];
 	int64_t edges[PG19_MAX_EDGES], at = 1;
 	size_t n_edges = pg19_edges(p->lengths[p->n_lengths - 1], edges);
 	const struct token_score *pass = scores;
 	double sum = 0, total = 0;
-	char key[17];
 
 	json_begin_array(w, "nll");
 	for (size_t i = 0; i < p->n_lengths; i++) {
@@ -190,11 +164,9 @@ static err_code write_prefix(const struct pg19 *p, const struct pg19_unit *u, co
 		json_put_uint(w, NULL, d->words[p->lengths[i]] - d->words[0]);
 	json_end_array(w);
 	json_begin_array(w, "keys");
-	for (size_t i = 0; i < p->n_lengths; i++) {
-		if (item_key(p, u, i, key, e))
+	for (size_t i = 0; i < p->n_lengths; i++)
+		if (write_key(p, u, i, w, NULL, e))
 			return e->code;
-		json_put_string(w, NULL, key);
-	}
 	json_end_array(w);
 	return ERR_OK;
 }
@@ -208,7 +180,7 @@ err_code pg19_result(const void *plan, uint32_t unit, const struct token_score *
 
 	json_begin_object(w, NULL);
 	json_put_uint(w, "doc", u->doc);
-	json_put_string(w, "name", p->docs[u->doc].name);
+	json_put_string(w, "name", p->docs.docs[u->doc].name);
 	json_put_uint(w, "item", u->item);
 	rc = p->protocol == PROTOCOL_PREFIX ? write_prefix(p, u, scores, w, e) : write_windows(p, u, scores, w, e);
 	if (!rc)

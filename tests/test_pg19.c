@@ -369,13 +369,12 @@ static char *prefix_result(bool pass_each_length)
 	uint32_t seq[12], words[12];
 	uint64_t ends[12];
 	char name[] = "a.txt";
-	struct pg19_doc doc = {.name = name, .seq = seq, .ends = ends, .words = words, .n = 12};
+	struct text_doc doc = {.name = name, .seq = seq, .ends = ends, .words = words, .n = 12};
 	struct pg19_unit unit = {.length = 2, .parts = 1, .n_window = pass_each_length ? 3 : 1};
 	struct pg19 plan = {.lengths = lengths,
 	                    .n_lengths = 3,
 	                    .protocol = PROTOCOL_PREFIX,
-	                    .docs = &doc,
-	                    .n_docs = 1,
+	                    .docs = {&doc, 1, 1},
 	                    .units = &unit,
 	                    .n_units = 1,
 	                    .pass_each_length = pass_each_length};
