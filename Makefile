@@ -42,7 +42,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -W
 FLAGS_release := -O2 -g
 FLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FLAGS_tsan    := -O1 -g -fsanitize=thread
-PKGS     := libmicrohttpd libcjson sqlite3 libpcre2-8 libcurl libcrypto libutf8proc
+PKGS     := libmicrohttpd libcjson sqlite3 libpcre2-8 libcurl libcrypto libutf8proc libarchive
 PKG_TEST := check
 CFLAGS   ?=
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(PKG_TEST) 2>/dev/null)

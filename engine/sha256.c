@@ -146,6 +146,13 @@ err_code sha256_file(const char *path, char hex[SHA256_HEX], struct err *e)
 	return rc;
 }
 
+bool sha256_known(const char *path, char hex[SHA256_HEX])
+{
+	struct stat st;
+
+	return !stat(path, &st) && recall(path, &st, hex);
+}
+
 static int compare_lines(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);

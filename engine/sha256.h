@@ -22,6 +22,9 @@ bool file_unchanged(const struct stat *then, const struct stat *now);
 /* sha256 of a file's raw bytes, remembered for this process by path while the file is unchanged. Thread-safe. */
 err_code sha256_file(const char *path, char hex[SHA256_HEX], struct err *e);
 
+/* The same, of a file that this process has hashed and that did not change since; false: it would have to be read. */
+bool sha256_known(const char *path, char hex[SHA256_HEX]);
+
 /* The fingerprint of a set of files (design: "sha256 of the sorted lines `name size sha256(raw bytes)`"): "sha256:"
  * and 64 hex digits. names[i] is how paths[i] is called in the set (its path relative to the model or dataset). */
 #define FINGERPRINT_LEN 72

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/log.h"
+#include "eval/catalog.h"
 #include "eval/task.h"
 
 #define MAX_UNITS    (4u << 20) /* so that a plan stays under the wire's longest line */
@@ -38,6 +39,24 @@ static err_code count_flops(struct evaluation *ev, struct err *e)
 	return rc;
 }
 
+/* Published scores are of published files. */
+static err_code warn_of_other_data(struct evaluation *ev, struct err *e)
+{
+	const struct catalog_entry *known = catalog_of_task(ev->task->name);
+	bool official;
+
+	if (!known || known->open)
+		return ERR_OK;
+	if (catalog_check(known, ev->dataset_path, &official, e))
+		return err_wrap(e, "dataset '%s'", ev->dataset_name);
+	if (!official)
+		evaluation_warn(ev,
+		                "dataset '%s' is not the official %s data (`fathom datasets fetch %s` gets it): scores "
+		                "may differ from published ones",
+		                ev->dataset_name, known->name, known->name);
+	return ERR_OK;
+}
+
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
                          const char *dataset_path, const char *dataset_name, const struct evaluation_watch *watch,
                          struct evaluation **out, struct err *e)
@@ -60,6 +79,8 @@ err_code evaluation_open(const struct model *m, const struct task *t, const stru
 	}
 	if (!rc)
 		rc = t->plan(ev, v, e);
+	if (!rc)
+		rc = warn_of_other_data(ev, e);
 	if (!rc)
 		rc = buf_check(&ev->warnings, "warnings", e);
 	if (!rc)

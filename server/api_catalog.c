@@ -1,16 +1,12 @@
-/* What is there: models, tasks, datasets, workers, health. */
-#include <dirent.h>
+/* What is there: models, tasks, workers, health. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "server/api.h"
 #include "server/problem.h"
 
 #define MAX_REPLY ((size_t)16 << 20)
-#define MAX_FILES 2000 /* of a dataset that are counted: a few milliseconds */
-#define MAX_DEPTH 8
 
 /* -- models ------------------------------------------------------------------------------------ */
 
@@ -195,92 +191,6 @@ void api_task_get(struct http_request *r)
 		return;
 	}
 	task_describe(t, &w, NULL);
-	api_send_json(r, 200, &b);
-}
-
-/* -- datasets ---------------------------------------------------------------------------------- */
-
-struct tally {
-	int64_t files, bytes;
-	bool first_only; /* stop at the first file that is not empty */
-	char format[16]; /* of the first file */
-};
-
-static void count_file(struct tally *t, const char *path, const struct stat *st)
-{
-	if (!registry_is_data_file(path))
-		return;
-	if (!t->files)
-		snprintf(t->format, sizeof t->format, "%s", strrchr(path, '.') + 1);
-	t->files++;
-	t->bytes += st->st_size;
-}
-
-/* Hidden entries are left out, as the registry and the readers do. */
-static void count_tree(struct tally *t, const char *path, int depth)
-{
-	char *child = NULL;
-	struct dirent *d;
-	struct stat st;
-	DIR *dir;
-
-	if (stat(path, &st))
-		return;
-	if (S_ISREG(st.st_mode)) {
-		count_file(t, path, &st);
-		return;
-	}
-	dir = S_ISDIR(st.st_mode) && depth < MAX_DEPTH ? opendir(path) : NULL;
-	if (!dir)
-		return;
-	while (t->files < MAX_FILES && !(t->first_only && t->bytes) && (d = readdir(dir))) {
-		if (d->d_name[0] == '.' || asprintf(&child, "%s/%s", path, d->d_name) < 0)
-			continue;
-		count_tree(t, child, depth + 1);
-		free(child);
-	}
-	closedir(dir);
-}
-
-bool api_dataset_is_empty(const char *path)
-{
-	struct tally t = {.first_only = true};
-
-	count_tree(&t, path, 0);
-	return t.bytes == 0;
-}
-
-static int put_dataset(void *arg, const char *name, const char *path)
-{
-	struct json_writer *w = arg;
-	struct tally t = {0};
-	struct stat st;
-
-	if (stat(path, &st))
-		return 0;
-	count_tree(&t, path, 0);
-	json_begin_object(w, NULL);
-	json_put_string(w, "name", name);
-	json_put_string(w, "kind", S_ISDIR(st.st_mode) ? "directory" : "file");
-	json_put_string(w, "format", *t.format ? t.format : NULL);
-	json_put_int(w, "files", t.files);
-	if (t.files == MAX_FILES)
-		json_put_bool(w, "and_more", true);
-	json_put_int(w, "bytes", t.bytes);
-	json_end_object(w);
-	return 0;
-}
-
-void api_dataset_list(struct http_request *r)
-{
-	struct buf b = BUF_INIT(MAX_REPLY);
-	struct json_writer w = JSON_WRITER(&b);
-
-	json_begin_object(&w, NULL);
-	json_begin_array(&w, "data");
-	registry_each_dataset(&api_of(r)->registry, put_dataset, &w);
-	json_end_array(&w);
-	json_end_object(&w);
 	api_send_json(r, 200, &b);
 }
 

@@ -1,4 +1,4 @@
-/* The REST API's client: see client.h. The only user of libcurl. */
+/* The REST API's client: see client.h. Shares libcurl with fetch.c. */
 #include "server/client.h"
 
 #include <stdio.h>
@@ -263,7 +263,7 @@ static void print_cell(const char *s, size_t width, bool right, bool last)
 	fputs(last ? "\n" : "  ", stdout);
 }
 
-static void print_table(const struct client_table *t)
+void client_table_print(const struct client_table *t)
 {
 	size_t width[16] = {0};
 
@@ -282,7 +282,7 @@ static void print_table(const struct client_table *t)
 		           (k + 1) % t->n_columns == 0);
 }
 
-static void release_rows(struct client_table *t)
+void client_table_release(struct client_table *t)
 {
 	for (size_t k = 0; k < t->n_rows * t->n_columns; k++)
 		free(t->cells[k]);
@@ -298,8 +298,8 @@ err_code client_print_list(struct client *c, const char *path, struct client_tab
 	for (const struct json *j = json_first(json_get(list, "data")); j && !rc; j = json_next(j))
 		rc = add(t, j, e);
 	if (!rc)
-		print_table(t);
-	release_rows(t);
+		client_table_print(t);
+	client_table_release(t);
 	json_free(list);
 	return rc;
 }

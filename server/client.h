@@ -55,6 +55,9 @@ struct client_table {
 /* Copies n_columns strings; NULL shows as "-". */
 err_code client_table_add(struct client_table *t, const char *const *cells, struct err *e);
 
+void client_table_print(const struct client_table *t); /* to stdout */
+void client_table_release(struct client_table *t);
+
 /* GET; `add` makes a row of each member of "data"; then the table is printed. */
 typedef err_code client_add_row(struct client_table *t, const struct json *member, struct err *e);
 err_code client_print_list(struct client *c, const char *path, struct client_table *t, client_add_row *add,

@@ -15,6 +15,7 @@ int cmd_jobs(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
 int cmd_models(int argc, char **argv);
 int cmd_datasets(int argc, char **argv);
+int cmd_datasets_list(int argc, char **argv); /* without "fetch": cmd_models.c */
 int cmd_tasks(int argc, char **argv);
 
 /* Prints "fathom <name>: message" on stderr and returns 2. */

@@ -42,7 +42,8 @@ static err_code add_task(struct client_table *t, const struct json *j, struct er
 
 static err_code add_dataset(struct client_table *t, const struct json *j, struct err *e)
 {
-	char files[24] = "", size[24] = "";
+	const char *known_as = json_get_string(j, "known_as");
+	char files[24] = "", size[24] = "", known[100] = "";
 	int64_t n;
 	double bytes;
 
@@ -50,8 +51,11 @@ static err_code add_dataset(struct client_table *t, const struct json *j, struct
 		snprintf(files, sizeof files, "%lld", (long long)n);
 	if (json_get_number(j, "bytes", &bytes))
 		snprintf(size, sizeof size, "%.1f", bytes / 1e6);
+	if (known_as)
+		snprintf(known, sizeof known, "%.60s, %s", known_as,
+		         json_true(json_get(j, "official")) ? "official" : "not the official file");
 	return client_table_add(
-	    t, (const char *const[]){json_get_string(j, "name"), json_get_string(j, "format"), files, size}, e);
+	    t, (const char *const[]){json_get_string(j, "name"), json_get_string(j, "format"), files, size, known}, e);
 }
 
 struct listing {
@@ -75,8 +79,14 @@ static const struct listing models = {
     add_model,
 };
 static const struct listing datasets = {
-    "datasets",  "fathom datasets [options]",       "Lists a server's datasets.", "/api/v1/datasets",
-    false,       {"NAME", "FORMAT", "FILES", "MB"}, {false, false, true, true},   4,
+    "datasets",
+    "fathom datasets [options]\n       fathom datasets fetch [options] [NAME...]",
+    "Lists a server's datasets. `fathom datasets fetch` gets known ones from their publishers.",
+    "/api/v1/datasets",
+    false,
+    {"NAME", "FORMAT", "FILES", "MB", "KNOWN AS"},
+    {false, false, true, true, false},
+    5,
     add_dataset,
 };
 static const struct listing tasks = {
@@ -138,7 +148,7 @@ int cmd_models(int argc, char **argv)
 	return run(&models, argc, argv);
 }
 
-int cmd_datasets(int argc, char **argv)
+int cmd_datasets_list(int argc, char **argv)
 {
 	return run(&datasets, argc, argv);
 }

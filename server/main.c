@@ -22,7 +22,7 @@ static const struct command {
     {"jobs", cmd_jobs, "list a server's jobs"},
     {"cancel", cmd_cancel, "cancel a job"},
     {"models", cmd_models, "list a server's models, or describe one"},
-    {"datasets", cmd_datasets, "list a server's datasets"},
+    {"datasets", cmd_datasets, "list a server's datasets; `datasets fetch` gets known ones"},
     {"tasks", cmd_tasks, "list a server's tasks, or describe one"},
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)

@@ -22,7 +22,7 @@ $found"
 includes kernels 'kernels/[^"]*'
 includes engine 'engine/[^"]*|kernels/kernels(_cuda)?\.h'
 includes eval "eval/[^\"]*|engine/engine\\.h|$base"
-includes server "server/[^\"]*|eval/(eval|wire)\\.h|engine/tokenizer\\.h|$base"
+includes server "server/[^\"]*|eval/(eval|wire|catalog)\\.h|engine/tokenizer\\.h|$base"
 
 # only HEADER-REGEX FILES...: a header stands in these files only
 only() {
@@ -47,7 +47,8 @@ only server/core_private server/core.c server/describe.c server/dispatch.c serve
 only engine/tokenizer engine/*.* server/cmd_tokenize.c
 only 'oneapi|dnnl' kernels/matmul_cpu.c
 only cjson engine/json.c
-only curl server/client.c
+only curl server/client.c server/fetch.c
+only "archive" server/unpack.c
 only openssl engine/sha256.c
 only pcre2 engine/pattern.c engine/unicode.c
 only utf8proc engine/nfc.c

@@ -4,7 +4,7 @@
 set -eu
 
 build="gcc make pkg-config python3 libc6-dev libmicrohttpd-dev libcjson-dev libsqlite3-dev libpcre2-dev libutf8proc-dev
-       libcurl4-openssl-dev libssl-dev libdnnl-dev libjs-chart.js"
+       libcurl4-openssl-dev libarchive-dev libssl-dev libdnnl-dev libjs-chart.js"
 cuda="g++" # nvcc's companion; the CUDA toolkit itself is used where it is, never installed
 test="check xz-utils"
 browser="chromium chromium-driver python3-selenium fonts-dejavu-core" # optional: the browser tests skip without
@@ -28,7 +28,7 @@ done
 
 if ! command -v dpkg-query >/dev/null; then
 	missing=""
-	modules="libmicrohttpd libcjson sqlite3 libpcre2-8 libutf8proc libcurl libcrypto"
+	modules="libmicrohttpd libcjson sqlite3 libpcre2-8 libutf8proc libcurl libarchive libcrypto"
 	case " $* " in *" test "*) modules="$modules check" ;; esac
 	command -v pkg-config >/dev/null || missing=" pkg-config"
 	for module in $modules; do

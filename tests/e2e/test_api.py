@@ -379,7 +379,9 @@ class Catalog(ServerTest):
     def test_datasets(self):
         books = [d for d in self.server.get("/api/v1/datasets").json()["data"] if d["name"] == "books"][0]
         size = sum(p.stat().st_size for p in (self.server.datasets / "books").iterdir())
-        self.assertEqual(books, {"name": "books", "kind": "directory", "format": "txt", "files": 2, "bytes": size})
+        self.assertRegex(books.pop("fingerprint"), "^sha256:[0-9a-f]{64}$")
+        self.assertEqual(books, {"name": "books", "kind": "directory", "format": "txt", "files": 2, "bytes": size,
+                                 "sha256": None, "known_as": None, "official": None, "n_items": None})
 
     def test_workers(self):
         for _ in range(100):
