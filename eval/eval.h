@@ -84,11 +84,12 @@ struct evaluation_watch {
 	void *arg;
 };
 
-/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL.
- * ERR_INPUT when there is nothing to score ("dataset 'x': no documents"). */
+/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL. A
+ * dataset that a parameter names (shots_from) is looked up in the registry; without one (NULL) it is a path. ERR_INPUT
+ * when there is nothing to score ("dataset 'x': no documents"). */
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
-                         const char *dataset_path, const char *dataset_name, const struct evaluation_watch *watch,
-                         struct evaluation **out, struct err *e);
+                         const char *dataset_path, const char *dataset_name, const struct registry *registry,
+                         const struct evaluation_watch *watch, struct evaluation **out, struct err *e);
 void evaluation_free(struct evaluation *ev);
 
 uint32_t evaluation_n_units(const struct evaluation *ev);

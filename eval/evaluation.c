@@ -58,8 +58,8 @@ static err_code warn_of_other_data(struct evaluation *ev, struct err *e)
 }
 
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
-                         const char *dataset_path, const char *dataset_name, const struct evaluation_watch *watch,
-                         struct evaluation **out, struct err *e)
+                         const char *dataset_path, const char *dataset_name, const struct registry *registry,
+                         const struct evaluation_watch *watch, struct evaluation **out, struct err *e)
 {
 	struct evaluation *ev = mem_zalloc(1, sizeof *ev, e);
 	struct param_value v[TASK_MAX_PARAMS];
@@ -69,6 +69,7 @@ err_code evaluation_open(const struct model *m, const struct task *t, const stru
 		return e->code;
 	ev->model = m;
 	ev->task = t;
+	ev->registry = registry;
 	ev->watch = watch;
 	ev->warnings = BUF_INIT(1 << 20);
 	rc = param_values(t, params, v, e);
@@ -86,6 +87,7 @@ err_code evaluation_open(const struct model *m, const struct task *t, const stru
 	if (!rc)
 		rc = count_flops(ev, e);
 	param_values_release(v);
+	ev->registry = NULL;
 	ev->watch = NULL;
 	if (rc)
 		evaluation_free(ev);

@@ -1,28 +1,24 @@
 /* Tasks made of examples (protocols.md section 2): a context and its continuations, each scored given the context.
  *
  * A task's own file has a reader, which turns the files of a dataset into examples, and its `struct task`. All else is
- * the core's: parameters, tokens, truncation, shared contexts, shots, results, items, metrics. So hellaswag is
+ * the core's: parameters, tokens, truncation, shared contexts, shots, results, items, metrics. So a task may be
  *
- *	static err_code read_hellaswag(struct examples *x, const struct param_value *v, struct err *e)
+ *	static err_code read_row(struct examples *x, const struct json *row, struct err *e)
  *	{
- *		const struct json *row;
+ *		if (row_string(row, "ctx", &context, e) || row_integer(row, "label", 0, 1, &gold, e))
+ *			return e->code;
+ *		buf_puts(&x->text, context);
+ *		examples_choice(x, " ");
+ *		buf_puts(&x->text, ending1);
  *		...
- *		while (examples_next_file(x, &name, e) == ERR_OK && name)
- *			while (!examples_full(x) && !(rc = examples_next_row(x, &row, e)) && row) {
- *				if (row_string(row, "ctx", &context, e) || row_integer(row, "label", 0, 3, &gold, e))
- *					return e->code;
- *				buf_puts(&x->text, context);
- *				for (i = 0; i < 4; i++) {
- *					examples_choice(x, " ");
- *					buf_puts(&x->text, ending[i]);
- *				}
- *				if (examples_add(x, gold, e))
- *					return e->code;
- *			}
+ *		return examples_add(x, gold, e);
  *	}
- *	static const struct example_reader reader = {.files = ".jsonl|.txt", .read = read_hellaswag};
- *	const struct task task_hellaswag = {.name = "hellaswag", .version = 1, .summary = "...", .dataset = "...",
- *	                                    CHOICE_TASK(reader)};
+ *	static err_code read_files(struct examples *x, const struct param_value *v, struct err *e)
+ *	{
+ *		return examples_each_row(x, read_row, e);
+ *	}
+ *	static const struct example_reader reader = {.files = ".jsonl|.txt", .read = read_files};
+ *	const struct task task_x = {.name = "x", .version = 1, .summary = "...", .dataset = "...", CHOICE_TASK(reader)};
  *
  * The same reader reads the file that shots are taken from. */
 #ifndef FATHOM_EVAL_EXAMPLE_H
@@ -41,7 +37,7 @@ struct examples {
 	const char *group; /* paradigm or kind, borrowed until it is changed; NULL (at first): none. Groups come
 	                              * in the order in which they are first met */
 	const char *doc;   /* what items call "doc", borrowed until examples_add, which resets it to NULL: the
-	                              * line, and in a folder the file, where the example ended */
+	                              * row's "id", else the line, and in a folder the file, where it ended */
 	uint32_t max_context_tokens; /* 0: all; else only the last ones of a context are read */
 	/* private */
 	struct evaluation *ev;     /* borrowed */
@@ -67,12 +63,19 @@ err_code examples_next_line(struct examples *x, const char **line, size_t *len, 
 /* The next line that is not blank, which must hold a JSON object; NULL at the end. Borrowed until the next call. */
 err_code examples_next_row(struct examples *x, const struct json **row, struct err *e);
 
+/* Calls f with every row of every file, until the group has all that `limit` lets it have. */
+typedef err_code row_fn(struct examples *x, const struct json *row, struct err *e);
+err_code examples_each_row(struct examples *x, row_fn *f, struct err *e);
+
 /* Whether the group has all examples that `limit` lets it have: the reader may pass over the rest of them. */
 bool examples_full(const struct examples *x);
 
 /* The context, or the choice before, is complete: a choice begins, with what joins it to the context (" " or ""), which
  * the model reads and no length counts. */
 void examples_choice(struct examples *x, const char *joint);
+
+/* A list of strings as choices that follow after a space; *n is their number. `field` is its name in errors. */
+err_code examples_put_choices(struct examples *x, const struct json *list, const char *field, size_t *n, struct err *e);
 
 /* The example is complete; `gold` is the index of the right choice. A choice without a character (beyond its joint) is
  * an error. */
@@ -104,58 +107,34 @@ enum {
 	EXAMPLE_N_PARAMS,
 	CHOICE_TIES = EXAMPLE_N_PARAMS,
 	CHOICE_NORM,
+	CHOICE_SHARE,
 	CHOICE_N_PARAMS
 };
 enum { SHOTS_FIRST, SHOTS_SEEDED };
 enum { TIES_FIRST, TIES_WRONG };
 enum { NORM_NONE, NORM_CHARS, NORM_BYTES, NORM_TOKENS };
 
+/* clang-format off */
 #define EXAMPLE_PARAMS                                                                                                 \
-	{"limit",                                                                                                      \
-	 PARAM_INT,                                                                                                    \
-	 "null",                                                                                                       \
-	 NULL,                                                                                                         \
-	 1,                                                                                                            \
-	 INT32_MAX,                                                                                                    \
+	{"limit", PARAM_INT, "null", NULL, 1, INT32_MAX,                                                               \
 	 "only the first examples in file order, of each group; null: all"},                                           \
-	    {"max_length",                                                                                             \
-	     PARAM_INT,                                                                                                \
-	     "null",                                                                                                   \
-	     NULL,                                                                                                     \
-	     1,                                                                                                        \
-	     1 << 24,                                                                                                  \
-	     "inputs of a continuation, in tokens: of more only the last are read; null: the model's context"},        \
-	    {"n_shot", PARAM_INT, "0", NULL, 0, 1000, "solved examples before each context, joined by a blank line"},  \
-	    {"shots",                                                                                                  \
-	     PARAM_ENUM,                                                                                               \
-	     "\"first\"",                                                                                              \
-	     "first|seeded",                                                                                           \
-	     0,                                                                                                        \
-	     0,                                                                                                        \
-	     "which: the first of shots_from, or drawn for each example by `seed`"},                                   \
-	    {"shots_from",                                                                                             \
-	     PARAM_STRING,                                                                                             \
-	     "null",                                                                                                   \
-	     NULL,                                                                                                     \
-	     1,                                                                                                        \
-	     512,                                                                                                      \
-	     "the dataset that shots are taken from, never the scored example itself"},                                \
-	{                                                                                                              \
-		"seed", PARAM_INT, "0", NULL, 0, INT32_MAX, "of shots=seeded"                                          \
-	}
+	{"max_length", PARAM_INT, "null", NULL, 1, 1 << 24,                                                            \
+	 "inputs of a continuation, in tokens: of more only the last are read; null: the model's context"},            \
+	{"n_shot", PARAM_INT, "0", NULL, 0, 1000, "solved examples before each context, with blank lines between"},    \
+	{"shots", PARAM_ENUM, "\"first\"", "first|seeded", 0, 0,                                                       \
+	 "which: the first ones of shots_from, or drawn for each example by `seed`"},                                  \
+	{"shots_from", PARAM_STRING, "null", NULL, 1, 512,                                                             \
+	 "the dataset that shots are taken from; never the scored example itself"},                                    \
+	{"seed", PARAM_INT, "0", NULL, 0, INT32_MAX, "of shots=seeded"}
 #define CHOICE_PARAMS                                                                                                  \
 	EXAMPLE_PARAMS,                                                                                                \
-	    {"ties",                                                                                                   \
-	     PARAM_ENUM,                                                                                               \
-	     "\"first\"",                                                                                              \
-	     "first|wrong",                                                                                            \
-	     0,                                                                                                        \
-	     0,                                                                                                        \
-	     "of equally good choices the first is chosen, or the answer is wrong"},                                   \
-	{                                                                                                              \
-		"norm", PARAM_ENUM, "\"none\"", "none|chars|bytes|tokens", 0, 0,                                       \
-		    "what the score is divided by in acc and in the items' choice"                                     \
-	}
+	{"ties", PARAM_ENUM, "\"first\"", "first|wrong", 0, 0,                                                         \
+	 "of equally good choices the first is taken, or the answer is wrong"},                                        \
+	{"norm", PARAM_ENUM, "\"none\"", "none|chars|bytes|tokens", 0, 0,                                              \
+	 "what a choice's score is divided by in acc and in the items"},                                               \
+	{"share", PARAM_BOOL, "true", NULL, 0, 0,                                                                      \
+	 "read a context once for all its choices; false gives the same numbers, later"}
+/* clang-format on */
 
 /* The functions of struct task, and parameters and metrics: of a task with one right choice, and of one whose single
  * continuation is right when each of its tokens is the argmax. */

@@ -5,6 +5,8 @@
 
 #include "eval/example.h"
 
+#define EXAMPLE_MAX_CHOICES 256
+
 struct choice_start {
 	size_t at; /* in the text of the examples: where it begins, with its joint */
 	size_t joint;
@@ -20,10 +22,10 @@ struct example_item {
 	size_t context; /* in ids */
 	size_t choice;  /* index of its first */
 	uint32_t n_context, n_choices, gold, group;
-	bool
-	    apart; /* each continuation has a context of its own, as much of the end of it as max_length lets it have */
-	bool truncated; /* that, or the context was cut by max_context_tokens */
-	bool merged;    /* the tokens of context and continuation do not begin with the context's */
+	uint32_t longest; /* tokens of its longest choice */
+	bool apart;       /* each continuation is read with a context of its own */
+	bool truncated;   /* the context was cut: for max_length, then apart; or by max_context_tokens */
+	bool merged;      /* the tokens of context and continuation do not begin with the context's */
 };
 
 struct example_group {
@@ -31,11 +33,10 @@ struct example_group {
 	uint32_t n;
 };
 
-/* A solved example. */
+/* An example that is given solved. */
 struct shot {
-	char *text;         /* [len] owned: context and choices, to know the scored example by */
-	size_t len, solved; /* the first `solved` bytes of ... */
-	char *solution;     /* owned: the context and the right choice */
+	char *text, *solution; /* owned: context and choices, to know the scored example by; context and right choice */
+	size_t len, n_solution;
 };
 
 struct example_plan {
@@ -43,6 +44,7 @@ struct example_plan {
 	int64_t limit;  /* INT64_MAX: none */
 	int64_t prefix; /* the token in place of an empty context; -1: none */
 	int64_t bos;    /* the token that the tokenizer puts first; -1: none */
+	bool share;     /* contexts are read once for all choices */
 
 	uint32_t *ids; /* [n_ids] owned, as all arrays here */
 	size_t n_ids, cap_ids;

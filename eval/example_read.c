@@ -7,8 +7,6 @@
 #include "engine/utf8.h"
 #include "eval/example_plan.h"
 
-#define MAX_CHOICES 256
-
 /* -- files and lines --------------------------------------------------------------------------- */
 
 err_code examples_next_file(struct examples *x, const char **name, struct err *e)
@@ -19,6 +17,8 @@ err_code examples_next_file(struct examples *x, const char **name, struct err *e
 		line_reader_close(&x->lines);
 		return ERR_OK;
 	}
+	json_free(x->row);
+	x->row = NULL;
 	if (line_reader_open(&x->lines, x->files.paths[x->file], e))
 		return e->code;
 	*name = x->files.names[x->file++];
@@ -64,6 +64,24 @@ err_code examples_next_row(struct examples *x, const struct json **row, struct e
 		return err_set(e, ERR_INPUT, "is %s, not an object", json_type_name(x->row));
 	*row = x->row;
 	return ERR_OK;
+}
+
+err_code examples_each_row(struct examples *x, row_fn *f, struct err *e)
+{
+	const struct json *row;
+	const char *name;
+	err_code rc;
+
+	while (!(rc = examples_next_file(x, &name, e)) && name)
+		while (!examples_full(x)) {
+			if (examples_next_row(x, &row, e))
+				return e->code;
+			if (!row)
+				break;
+			if (f(x, row, e))
+				return e->code;
+		}
+	return rc;
 }
 
 err_code row_string(const struct json *row, const char *field, const char **out, struct err *e)
@@ -112,6 +130,21 @@ void examples_choice(struct examples *x, const char *joint)
 	buf_puts(&x->text, joint);
 }
 
+err_code examples_put_choices(struct examples *x, const struct json *list, const char *field, size_t *n, struct err *e)
+{
+	*n = 0;
+	if (!json_is_array(list))
+		return err_set(e, ERR_INPUT, "\"%s\" must be a list, not %s", field, json_type_name(list));
+	for (const struct json *j = json_first(list); j; j = json_next(j), ++*n) {
+		if (!json_is_string(j))
+			return err_set(e, ERR_INPUT, "\"%s\": choice %zu must be a string, not %s", field, *n,
+			               json_type_name(j));
+		examples_choice(x, " ");
+		buf_puts(&x->text, json_string(j));
+	}
+	return ERR_OK;
+}
+
 /* The index of the example's group, which is new if need be. */
 static err_code find_group(struct example_plan *p, const char *name, struct err *e)
 {
@@ -147,8 +180,13 @@ bool examples_full(const struct examples *x)
 /* Where the example came from: the document that items name. */
 static void name_doc(struct examples *x, struct buf *out)
 {
-	if (x->doc)
-		buf_puts(out, x->doc);
+	const char *id = json_get_string(x->row, "id");
+	int64_t number;
+
+	if (x->doc || id)
+		buf_puts(out, x->doc ? x->doc : id);
+	else if (json_get_integer(x->row, "id", &number))
+		buf_printf(out, "%lld", (long long)number);
 	else if (x->files.n > 1)
 		buf_printf(out, "%s line %zu", x->files.names[x->file - 1], x->lines.number);
 	else
@@ -162,8 +200,8 @@ static err_code check_example(const struct examples *x, int64_t gold, struct err
 
 	if (buf_check(&x->text, "an example's text", e))
 		return e->code;
-	if (single ? x->n_choices != 1 : x->n_choices < 2 || x->n_choices > MAX_CHOICES)
-		return err_set(e, ERR_INPUT, "%zu choices: an example has 2 to %d", x->n_choices, MAX_CHOICES);
+	if (single ? x->n_choices != 1 : x->n_choices < 2 || x->n_choices > EXAMPLE_MAX_CHOICES)
+		return err_set(e, ERR_INPUT, "%zu choices: an example has 2 to %d", x->n_choices, EXAMPLE_MAX_CHOICES);
 	if (gold < 0 || (size_t)gold >= x->n_choices)
 		return err_set(e, ERR_INPUT, "the right choice is %lld, and there are choices 0 to %zu",
 		               (long long)gold, x->n_choices - 1);
@@ -207,7 +245,7 @@ static err_code keep(struct examples *x, int64_t gold, struct err *e)
 		tokens += n - 1;
 		chain = n > chain ? n : chain;
 	}
-	if (!item.apart) { /* the context is read once */
+	if (!item.apart && item.n_choices > 1) { /* the context is read once */
 		tokens = all - item.n_choices;
 		chain = all;
 	}

@@ -21,6 +21,8 @@ void metric_row_write(struct metric_row *r, const char *name, const char *unit, 
 		reason = isnan(r->stderr_) ? r->why_stderr : "overflow";
 	json_begin_object(w, NULL);
 	json_put_string(w, "name", r->name);
+	if (r->group)
+		json_put_string(w, "group", r->group);
 	if (r->length)
 		json_put_int(w, "length", r->length);
 	if (r->stride)
@@ -32,7 +34,8 @@ void metric_row_write(struct metric_row *r, const char *name, const char *unit, 
 	json_put_double(w, "value", r->value);
 	json_put_double(w, "stderr", isfinite(r->value) ? r->stderr_ : NAN);
 	json_put_int(w, "n", r->n);
-	json_put_uint(w, "n_docs", r->n_docs);
+	if (r->n_docs)
+		json_put_uint(w, "n_docs", r->n_docs);
 	json_put_string(w, "unit", r->unit);
 	if (reason)
 		json_put_string(w, "reason", reason);

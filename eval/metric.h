@@ -8,13 +8,14 @@
 /* A value that is not finite is null with a reason, and so is its standard error. */
 struct metric_row {
 	const char *name, *unit;
+	const char *group;      /* paradigm or kind; NULL: none */
 	int64_t length, stride; /* 0: none */
 	int64_t from, to;       /* 0: none */
 	double value, stderr_;  /* NaN or infinite: null */
 	const char *why_value;  /* reason of a null value that is not an overflow */
 	const char *why_stderr;
 	int64_t n;
-	size_t n_docs;
+	size_t n_docs; /* 0: of no documents, or of none */
 };
 
 /* Sets the four members and writes the row into the open array of w. */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A task appears here, and everything else (API, command line, page) follows. */
-static const struct task *const tasks[] = {&task_pg19};
+#define TASK_ROW(name) &task_##name,
+static const struct task *const tasks[] = {TASKS(TASK_ROW)};
 
 #define LIST_MAX 256 /* items of a PARAM_INT_LIST */
 

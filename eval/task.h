@@ -1,7 +1,7 @@
 /* Private to eval/: what a task is made of, and what an open evaluation holds.
  *
  * A task is a row of functions over its parameters. To add one: a file that defines a `const struct task`, a line in
- * the table of task.c, and a test. Everything that a fold needs stands in the unit results, so that metrics and
+ * TASKS below, and a test. Everything that a fold needs stands in the unit results, so that metrics and
  * items need neither model nor dataset. */
 #ifndef FATHOM_EVAL_TASK_H
 #define FATHOM_EVAL_TASK_H
@@ -79,7 +79,15 @@ struct task {
 	                       struct err *e);
 };
 
-extern const struct task task_pg19;
+/* All tasks, in the order in which they are listed: a line here, and API, command line and page have it. */
+#define TASKS(ROW)                                                                                                     \
+	ROW(pg19)                                                                                                      \
+	ROW(lambada)                                                                                                   \
+	ROW(piqa)                                                                                                      \
+	ROW(arc_easy)                                                                                                  \
+	ROW(choices)
+#define TASK_DECLARE(name) extern const struct task task_##name;
+TASKS(TASK_DECLARE)
 
 /* Calls the next unit of a source and parses it; *out is NULL at the end. json_free it. */
 err_code unit_source_next(const struct unit_source *units, uint32_t *unit, struct json **out, struct err *e);
@@ -92,7 +100,8 @@ struct evaluation {
 	char *dataset_name; /* owned, as all below */
 	char *dataset_path;
 	char fingerprint[FINGERPRINT_LEN];
-	const struct evaluation_watch *watch; /* during evaluation_open only */
+	const struct registry *registry; /* during evaluation_open only, as watch; NULL: names are paths */
+	const struct evaluation_watch *watch;
 	void *plan;
 	uint64_t *unit_tokens; /* [n_units] input tokens */
 	uint32_t n_units;

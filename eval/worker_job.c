@@ -321,7 +321,7 @@ static err_code make_plan(struct worker *w, const struct wish *wish, const struc
 	if (check_pin(wish, "model", wish->model, "model", m->fingerprint, e) ||
 	    check_pin(wish, "tokenizer of", wish->model, "tokenizer", m->tokenizer_fingerprint, e))
 		return e->code;
-	rc = evaluation_open(m, t, wish->params, wish->dataset_path, wish->dataset, &watch, &p->ev, e);
+	rc = evaluation_open(m, t, wish->params, wish->dataset_path, wish->dataset, &w->options->registry, &watch, &p->ev, e);
 	if (rc)
 		return rc;
 	if (check_pin(wish, "dataset", wish->dataset, "dataset", evaluation_fingerprint(p->ev), e))

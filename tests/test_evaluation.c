@@ -60,7 +60,7 @@ static void write_words(const char *name, size_t n, unsigned seed)
 static err_code try_open(const char *params_text, struct evaluation **ev)
 {
 	struct json *params = fixture_params(params_text);
-	err_code rc = evaluation_open(model, task_find("pg19", &e), params, data, "data", NULL, ev, &e);
+	err_code rc = evaluation_open(model, task_find("pg19", &e), params, data, "data", NULL, NULL, ev, &e);
 
 	json_free(params);
 	return rc;
@@ -769,7 +769,7 @@ START_TEST(the_first_thousand_tokens_of_a_book_have_the_reference_loss)
 		if (!strcmp(json_get_string(b, "book"), "15562") && fixture_member(b, "L") == 1024)
 			want = fixture_member(b, "nll_sum");
 	params = fixture_params("{\"lengths\":[1024],\"max_tokens_per_doc\":1025}");
-	ck_ok(evaluation_open(model, task_find("pg19", &e), params, fixture_data("pg19/test/15562.txt"), "book", NULL,
+	ck_ok(evaluation_open(model, task_find("pg19", &e), params, fixture_data("pg19/test/15562.txt"), "book", NULL, NULL,
 	                      &ev, &e),
 	      &e);
 	fixture_units_init(&units, evaluation_n_units(ev));
@@ -803,7 +803,7 @@ START_TEST(a_plan_can_be_stopped)
 	write_words("a.txt", 100, 1);
 	write_words("b.txt", 100, 2);
 	write_words("c.txt", 100, 3);
-	ck_err(evaluation_open(model, task_find("pg19", &e), params, data, "data", &watch, &ev, &e), ERR_CANCELLED,
+	ck_err(evaluation_open(model, task_find("pg19", &e), params, data, "data", NULL, &watch, &ev, &e), ERR_CANCELLED,
 	       "stopped", &e);
 	json_free(params);
 }

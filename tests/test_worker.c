@@ -204,7 +204,7 @@ START_TEST(a_job_is_planned_and_run_and_its_units_are_those_of_a_local_run)
 	snprintf(data, sizeof data, "%s/a.txt", datasets);
 	ck_ok(model_open(path, NULL, &m, &e), &e);
 	s = fixture_eval_session(m);
-	ck_ok(evaluation_open(m, task_find("pg19", &e), params, data, "a.txt", NULL, &ev, &e), &e);
+	ck_ok(evaluation_open(m, task_find("pg19", &e), params, data, "a.txt", NULL, NULL, &ev, &e), &e);
 	fixture_units_init(&want, 2);
 	fixture_run(ev, s, NULL, 0, &want);
 
