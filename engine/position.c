@@ -535,3 +535,9 @@ bool position_depends_on_length(const struct position *p)
 	(void)p;
 	return false;
 }
+
+uint32_t position_limit(const struct position *p)
+{
+	(void)p;
+	return 0;
+}

@@ -55,6 +55,9 @@ void position_table_release(struct position_table *t);
 /* Whether the table depends on the chain's total length (none of today's schemes). */
 bool position_depends_on_length(const struct position *p);
 
+/* How many positions there are, where the scheme has a hard end; 0: any number (all of today's schemes). */
+uint32_t position_limit(const struct position *p);
+
 /* The phase of a position in half-turns, in [-1, 1]: feed it to sinpi and cospi. Same bits on every device. At most
  * 9.52e-8 radians off: half of a float's last place at 1, and the 2^-31 half-turns that the shift cuts. */
 static inline float position_phase(uint64_t pos, uint64_t freq)

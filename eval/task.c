@@ -298,7 +298,7 @@ err_code param_values(const struct task *t, const struct json *given, struct par
 		v[i].given = j && !json_is_null(j);
 		rc = v[i].given ? read_value(&t->params[i], j, &v[i], e) : read_fallback(&t->params[i], &v[i], e);
 	}
-	return rc ? rc : t->resolve(v, e);
+	return rc || !t->resolve ? rc : t->resolve(v, e);
 }
 
 void param_values_release(struct param_value v[TASK_MAX_PARAMS])

@@ -58,7 +58,7 @@ struct task {
 	const char *alias;                     /* another name of it; NULL: none */
 	const struct example_reader *examples; /* of a task made of examples: example.h */
 
-	/* Cross-field rules, and defaults that follow from other parameters. */
+	/* Cross-field rules, and defaults that follow from other parameters; NULL: there are none. */
 	err_code (*resolve)(struct param_value *v, struct err *e);
 
 	/* Reads the dataset, sets ev->plan and the units (evaluation_add_unit) and warns. ev->plan is freed by
@@ -82,6 +82,8 @@ struct task {
 /* All tasks, in the order in which they are listed: a line here, and API, command line and page have it. */
 #define TASKS(ROW)                                                                                                     \
 	ROW(pg19)                                                                                                      \
+	ROW(text)                                                                                                      \
+	ROW(token_nll)                                                                                                 \
 	ROW(lambada)                                                                                                   \
 	ROW(piqa)                                                                                                      \
 	ROW(arc_easy)                                                                                                  \

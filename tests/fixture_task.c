@@ -1,0 +1,147 @@
+/* See fixture_task.h. */
+#include "tests/fixture_task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fixture.h"
+
+static struct err e;
+
+static struct json *effective(const struct task *t, const char *given)
+{
+	struct json *j = fixture_json(given), *out;
+	struct buf text = BUF_INIT(1 << 20);
+
+	ck_ok(task_params(t, j, &text, &e), &e);
+	out = fixture_json(buf_str(&text));
+	json_free(j);
+	buf_release(&text);
+	return out;
+}
+
+static err_code open_task(const struct model *m, const struct task *t, const struct json *params, const char *path,
+                          struct evaluation **ev)
+{
+	return evaluation_open(m, t, params, path, path ? "data" : "generated", NULL, ev, &e);
+}
+
+static int add_item(void *arg, const char *line, size_t len)
+{
+	struct buf *out = arg;
+
+	ck_assert_uint_eq(strlen(line), len);
+	ck_assert_ptr_null(strchr(line, '\n'));
+	buf_printf(out, "%s%s", out->len > 1 ? "," : "", line);
+	return 0;
+}
+
+static struct json *plan_of(const struct evaluation *ev)
+{
+	struct buf text = BUF_INIT(1 << 24);
+	struct json_writer w = JSON_WRITER(&text);
+	struct place place;
+	struct json *j;
+
+	ck_ok(place_init(&place, "cpu", "f32", 1, &e), &e);
+	json_begin_object(&w, NULL);
+	evaluation_write_plan(ev, "m", &place, 0, &w);
+	json_end_object(&w);
+	j = fixture_json(buf_str(&text));
+	buf_release(&text);
+	return j;
+}
+
+static void fold(const struct task *t, struct fixture_outcome *o)
+{
+	struct buf text = BUF_INIT(1 << 24);
+	struct json_writer w = JSON_WRITER(&text);
+
+	ck_ok(task_metrics(t, o->params, fixture_units_source(&o->units), &w, NULL, &e), &e);
+	o->metrics = fixture_json(buf_str(&text));
+	buf_clear(&text);
+	buf_putc(&text, '[');
+	ck_ok(task_items(t, o->params, fixture_units_source(&o->units), add_item, &text, &e), &e);
+	buf_putc(&text, ']');
+	o->items = fixture_json(buf_str(&text));
+	buf_release(&text);
+}
+
+void fixture_task_run(const struct model *m, const char *task, const char *params, const char *path,
+                      struct fixture_outcome *out)
+{
+	const struct task *t = task_find(task, &e);
+	struct session *s = fixture_eval_session(m);
+	struct evaluation *ev = NULL;
+
+	ck_assert_ptr_nonnull(t);
+	*out = (struct fixture_outcome){.params = effective(t, params)};
+	ck_ok(open_task(m, t, out->params, path, &ev), &e);
+	fixture_units_init(&out->units, evaluation_n_units(ev));
+	fixture_run(ev, s, NULL, 0, &out->units);
+	out->plan = plan_of(ev);
+	fold(t, out);
+	evaluation_free(ev);
+	session_close(s);
+}
+
+void fixture_outcome_release(struct fixture_outcome *o)
+{
+	json_free(o->params);
+	json_free(o->plan);
+	json_free(o->metrics);
+	json_free(o->items);
+	fixture_units_release(&o->units);
+}
+
+void fixture_task_refused(const struct model *m, const char *task, const char *params, const char *path, err_code code,
+                          const char *words)
+{
+	const struct task *t = task_find(task, &e);
+	struct evaluation *ev = NULL;
+	struct json *p;
+
+	ck_assert_ptr_nonnull(t);
+	p = effective(t, params);
+	ck_err(open_task(m, t, p, path, &ev), code, words, &e);
+	ck_assert_ptr_null(ev);
+	json_free(p);
+}
+
+bool fixture_warned(const struct fixture_outcome *o, const char *words)
+{
+	for (const struct json *s = json_first(json_get(o->plan, "warnings")); s; s = json_next(s))
+		if (strstr(json_string(s), words))
+			return true;
+	return false;
+}
+
+const struct json *fixture_item(const struct fixture_outcome *o, size_t i)
+{
+	const struct json *item = json_first(o->items);
+
+	for (; item && i; i--)
+		item = json_next(item);
+	ck_assert_ptr_nonnull(item);
+	return item;
+}
+
+double fixture_loss(const struct model *m, const uint32_t *ids, uint32_t n, uint32_t first)
+{
+	struct segment segment = {.parent = -1, .len = n};
+	struct token_score *scores = calloc(n, sizeof *scores);
+	uint8_t *mask = calloc(n, 1);
+	struct batch b = {ids, mask, n, &segment, 1};
+	struct session *s = fixture_eval_session(m);
+	double nll = 0;
+
+	ck_assert(scores && mask);
+	memset(mask + first, 1, n - first);
+	ck_ok(session_score(s, &b, scores, &e), &e);
+	for (uint32_t i = first; i < n; i++)
+		nll -= (double)scores[i].logprob;
+	session_close(s);
+	free(scores);
+	free(mask);
+	return nll;
+}
