@@ -36,7 +36,8 @@ const struct task *task_at(size_t i);
 const char *task_name(const struct task *t);
 int task_version(const struct task *t);
 
-/* Name, version, summary, dataset formats, every parameter (type, default, choices, range, help), metric names. */
+/* Name, version, summary, dataset formats, how a result is shown (headline, figure), every parameter (type, default,
+ * choices, range, help), metric names. */
 void task_describe(const struct task *t, struct json_writer *w, const char *key);
 /* The same for people: the text of `fathom run --task NAME --help`. */
 void task_help(const struct task *t, struct buf *out);
@@ -165,6 +166,10 @@ struct curve_point {
 };
 err_code result_curve(const struct json *metrics, const char *metric /* "ppl_token" */, struct curve_point **points,
                       size_t *n, struct err *e);
+
+/* The metric that stands for all where there is room for one number: the task's headline, over all groups, at the
+ * longest length. Borrowed from metrics; NULL: there is none. */
+const struct json *result_headline(const struct task *t, const struct json *metrics);
 
 /* The whole result object, at the top of w: `plan` is the planned event's plan, engine times come from the caller. With
  * them "engine" has "tokens_per_s", and "tflops_per_s" and "mfu" (the share of the device's peak, or null and

@@ -73,6 +73,26 @@ err_code result_curve(const struct json *metrics, const char *metric, struct cur
 	return ERR_OK;
 }
 
+const struct json *result_headline(const struct task *t, const struct json *metrics)
+{
+	const struct json *best = NULL;
+	int64_t length, longest = -1;
+
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		const char *name = json_get_string(m, "name");
+
+		if (!name || strcmp(name, task_headline(t)) != 0 || json_get(m, "group") || json_get(m, "from"))
+			continue;
+		if (!json_get_integer(m, "length", &length))
+			length = 0;
+		if (length > longest) {
+			longest = length;
+			best = m;
+		}
+	}
+	return best;
+}
+
 /* Passes a source on and counts it. */
 struct counted {
 	const struct unit_source *units;

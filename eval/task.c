@@ -426,6 +426,22 @@ static void describe_param(const struct param *p, struct json_writer *w)
 	json_end_object(w);
 }
 
+const char *task_headline(const struct task *t)
+{
+	return t->headline ? t->headline : t->n_metrics ? t->metrics[0].name : "";
+}
+
+static void describe_formats(const struct task *t, struct json_writer *w)
+{
+	const char *s;
+	size_t len;
+
+	json_begin_array(w, "formats");
+	for (int64_t i = 0; (s = choice_at(t->formats, i, &len)); i++)
+		json_put_stringn(w, NULL, s, len);
+	json_end_array(w);
+}
+
 void task_describe(const struct task *t, struct json_writer *w, const char *key)
 {
 	json_begin_object(w, key);
@@ -433,6 +449,9 @@ void task_describe(const struct task *t, struct json_writer *w, const char *key)
 	json_put_int(w, "version", t->version);
 	json_put_string(w, "summary", t->summary);
 	json_put_string(w, "dataset", t->dataset);
+	describe_formats(t, w);
+	json_put_string(w, "headline", task_headline(t));
+	json_put_string(w, "figure", t->figure ? t->figure : "bars");
 	json_begin_array(w, "params");
 	for (size_t i = 0; i < t->n_params; i++)
 		describe_param(&t->params[i], w);

@@ -57,6 +57,10 @@ struct task {
 	size_t n_metrics;
 	const char *alias;                     /* another name of it; NULL: none */
 	const struct example_reader *examples; /* of a task made of examples: example.h */
+	/* How a result is shown. Names; NULL: the default. */
+	const char *headline; /* the metric that stands for all in a list; NULL: the first of `metrics` */
+	const char *figure;   /* what a page draws: "curve" (against length), "map"; NULL: "bars", with error bars */
+	const char *formats;  /* endings of the dataset's files, "txt|jsonl"; NULL: any */
 
 	/* Cross-field rules, and defaults that follow from other parameters; NULL: there are none. */
 	err_code (*resolve)(struct param_value *v, struct err *e);
@@ -90,6 +94,8 @@ struct task {
 	ROW(choices)
 #define TASK_DECLARE(name) extern const struct task task_##name;
 TASKS(TASK_DECLARE)
+
+const char *task_headline(const struct task *t); /* the name of a metric; "" when it has none */
 
 /* Calls the next unit of a source and parses it; *out is NULL at the end. json_free it. */
 err_code unit_source_next(const struct unit_source *units, uint32_t *unit, struct json **out, struct err *e);

@@ -1,6 +1,7 @@
-/* GET /api/v1/jobs/{id}/items: a job's items as JSON lines. Folding them reads every unit, which may take seconds, so
- * a short-lived thread with its own read-only connection writes them to an unlinked file, and the file is then sent.
- * (A cursor held open over a slow download would pin the HTTP thread's view of the database.) */
+/* GET /api/v1/jobs/{id}/items: a job's items as JSON lines; all, or a page of them: at most `limit`, past the first
+ * `skip`, with `correct=false` only the wrong ones. Folding them reads every unit, which may take seconds, so a
+ * short-lived thread with its own read-only connection writes them to an unlinked file, and the file is then sent. (A
+ * cursor held open over a slow download would pin the HTTP thread's view of the database.) */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "server/problem.h"
 
 #define MAX_EXPORTS 2
+#define MAX_PAGE    100000
 
 struct export
 {
@@ -19,7 +21,10 @@ struct export
 	struct api *api;        /* borrowed */
 	struct job job;         /* owned */
 	const struct task *task;
-	struct json *params; /* owned */
+	struct json *params;  /* owned */
+	const char *correct;  /* "true" or "false": only items of which that is so; NULL: all */
+	uint64_t skip, limit; /* of those; limit 0: all */
+	uint64_t n_seen;
 	pthread_t thread;
 	bool started;
 	FILE *file; /* owned */
@@ -68,11 +73,36 @@ static FILE *open_unlinked(const char *dir, struct err *e)
 	return f;
 }
 
+static bool is_wanted(const struct export *x, const char *line, size_t len)
+{
+	struct json *item = NULL;
+	const struct json *correct;
+	struct err ignored;
+	bool wanted;
+
+	if (!x->correct)
+		return true;
+	if (json_parse(line, len, &item, &ignored))
+		return false;
+	correct = json_get(item, "correct");
+	wanted = json_is_bool(correct) && json_true(correct) == !strcmp(x->correct, "true");
+	json_free(item);
+	return wanted;
+}
+
+static bool is_page_full(const struct export *x)
+{
+	return x->limit && x->n_seen >= x->skip + x->limit;
+}
+
+/* Stops the fold when the page is full. */
 static int write_line(void *arg, const char *line, size_t len)
 {
-	FILE *f = arg;
+	struct export *x = arg;
 
-	return fwrite(line, 1, len, f) != len || putc('\n', f) == EOF;
+	if (!is_wanted(x, line, len) || x->n_seen++ < x->skip)
+		return 0;
+	return fwrite(line, 1, len, x->file) != len || putc('\n', x->file) == EOF || is_page_full(x);
 }
 
 static err_code write_items(struct export *x, struct err *e)
@@ -87,7 +117,11 @@ static err_code write_items(struct export *x, struct err *e)
 		rc = unit_cursor_open(store, x->job.id, &cursor, e);
 	source.arg = cursor;
 	if (!rc)
-		rc = task_items(x->task, x->params, &source, write_line, x->file, e);
+		rc = task_items(x->task, x->params, &source, write_line, x, e);
+	if (rc == ERR_CANCELLED && is_page_full(x)) {
+		e->code = ERR_OK;
+		rc = ERR_OK;
+	}
 	if (cursor && unit_cursor_close(cursor, &late) && !rc) {
 		*e = late;
 		rc = e->code;
@@ -131,6 +165,33 @@ static void exported(struct http_request *r)
 	http_send_file(r, "application/x-ndjson", fd, (uint64_t)size);
 }
 
+/* A query parameter that is a number from `min` to `max`; absent: *out stays. */
+static bool read_number(struct http_request *r, const char *name, uint64_t min, uint64_t max, uint64_t *out)
+{
+	const char *text = http_query(r, name);
+
+	if (!text)
+		return true;
+	if (*text && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 15) {
+		*out = strtoull(text, NULL, 10);
+		if (*out >= min && *out <= max)
+			return true;
+	}
+	problem_query(r, name, "%s is '%.40s', not a number from %llu to %llu", name, text, (unsigned long long)min,
+	              (unsigned long long)max);
+	return false;
+}
+
+static bool read_page(struct http_request *r, struct export *x)
+{
+	x->correct = http_query(r, "correct");
+	if (x->correct && strcmp(x->correct, "true") != 0 && strcmp(x->correct, "false") != 0) {
+		problem_query(r, "correct", "correct is '%.40s', not true or false", x->correct);
+		return false;
+	}
+	return read_number(r, "limit", 1, MAX_PAGE, &x->limit) && read_number(r, "skip", 0, UINT32_MAX, &x->skip);
+}
+
 static err_code export_prepare(struct export *x, struct http_request *r, struct err *e)
 {
 	if (store_job_get(api_of(r)->store, r->id, &x->job, e))
@@ -162,6 +223,8 @@ void api_items(struct http_request *r)
 	x->api = api_of(r);
 	r->state = x;
 	r->state_free = export_free;
+	if (!read_page(r, x))
+		return;
 	if (export_prepare(x, r, &e)) {
 		problem_error(r, &e);
 		return;

@@ -4,6 +4,7 @@
 
 #include "server/client.h"
 #include "server/cmd.h"
+#include "server/report.h"
 
 /* -- jobs -------------------------------------------------------------------------------------- */
 
@@ -35,7 +36,10 @@ static err_code add_job(struct client_table *t, const struct json *job, struct e
 	const char *created = json_get_string(job, "created_at");
 	char id[24], percent[16] = "", when[20] = "";
 	double done, total;
+	const struct json *headline = json_get(job, "headline");
+	struct buf result = BUF_INIT(1000);
 	int64_t n = 0;
+	err_code rc;
 
 	json_get_integer(job, "id", &n);
 	snprintf(id, sizeof id, "%lld", (long long)n);
@@ -43,19 +47,24 @@ static err_code add_job(struct client_table *t, const struct json *job, struct e
 		snprintf(percent, sizeof percent, "%.0f %%", done / total * 100);
 	if (created && strlen(created) >= 16)
 		snprintf(when, sizeof when, "%.10s %.5s", created, created + 11);
-	return client_table_add(t,
-	                        (const char *const[]){id, json_get_string(job, "state"), percent,
-	                                              json_get_string(job, "model"), json_get_string(job, "task"),
-	                                              json_get_string(job, "dataset"), json_get_string(job, "name"),
-	                                              when},
-	                        e);
+	if (json_is_object(headline))
+		report_metric(headline, &result);
+	rc = client_table_add(
+	    t,
+	    (const char *const[]){id, json_get_string(job, "state"), percent, json_get_string(job, "model"),
+	                          json_get_string(job, "task"), json_get_string(job, "dataset"),
+	                          result.len ? buf_str(&result) : NULL, json_get_string(job, "name"), when},
+	    e);
+	buf_release(&result);
+	return rc;
 }
 
 static err_code print_jobs(struct client *c, const char *path, struct err *e)
 {
-	static const char *const head[] = {"ID", "STATE", "DONE", "MODEL", "TASK", "DATASET", "NAME", "CREATED (UTC)"};
-	static const bool right[] = {true, false, true, false, false, false, false, false};
-	struct client_table t = {.head = head, .right = right, .n_columns = 8};
+	static const char *const head[] = {"ID",      "STATE",  "DONE", "MODEL",        "TASK",
+	                                   "DATASET", "RESULT", "NAME", "CREATED (UTC)"};
+	static const bool right[] = {true, false, true, false, false, false, false, false, false};
+	struct client_table t = {.head = head, .right = right, .n_columns = 9};
 
 	return client_print_list(c, path, &t, add_job, e);
 }

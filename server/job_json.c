@@ -100,6 +100,12 @@ static void put_link(struct json_writer *w, const char *key, int64_t id, const c
 	json_put_string(w, key, path);
 }
 
+/* Whether its headline stands at a length: then it has a curve. (In a JSON string these quotes would be escaped.) */
+static bool has_lengths(const struct job *j)
+{
+	return j->headline && strstr(j->headline, "\"length\":");
+}
+
 static void put_links(struct json_writer *w, const struct job *j)
 {
 	json_begin_object(w, "links");
@@ -108,7 +114,8 @@ static void put_links(struct json_writer *w, const struct job *j)
 		put_link(w, "cancel", j->id, "/cancel");
 	if (j->state == JOB_SUCCEEDED) {
 		put_link(w, "result", j->id, "/result.json");
-		put_link(w, "curve", j->id, "/curve.svg");
+		if (has_lengths(j))
+			put_link(w, "curve", j->id, "/curve.svg");
 	}
 	if (j->done_units)
 		put_link(w, "items", j->id, "/items");
@@ -136,6 +143,7 @@ void job_write(struct json_writer *w, const char *key, const struct job *j, int6
 	put_json(w, "error", j->error);
 	put_warnings(w, j->plan);
 	put_json(w, "plan", j->plan);
+	put_json(w, "headline", j->headline);
 	if (full && j->state == JOB_SUCCEEDED)
 		put_json(w, "result", j->result);
 	else if (full && j->result)

@@ -82,8 +82,8 @@ static void write_csv(const struct json *result, struct buf *out)
 
 /* -- grids ------------------------------------------------------------------------------------- */
 
-#define CELL        40
-#define MAX_COLUMNS 8
+#define CELL        100
+#define MAX_COLUMNS 14
 
 /* The first row is the header. Numbers stand right, except in the first column of a grid of names. */
 struct grid {
@@ -234,12 +234,116 @@ static void curve_grid(const struct json *metrics, struct grid *g)
 	}
 }
 
-/* Metrics that are no curve: one line each. nll_position and counts of zero are left to CSV and JSON. */
+/* -- parts of a task (paradigms, kinds) --------------------------------------------------------- */
+
+static bool is_count(const struct json *m)
+{
+	const char *unit = json_get_string(m, "unit");
+
+	return unit && !strcmp(unit, "items");
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* The metric of this name and part; group NULL: over all parts. */
+static const struct json *find_part(const struct json *metrics, const char *name, const char *group)
+{
+	for (const struct json *m = json_first(metrics); m; m = json_next(m))
+		if (same_text(json_get_string(m, "name"), name) && same_text(json_get_string(m, "group"), group))
+			return m;
+	return NULL;
+}
+
+/* The names of metrics that parts have: in `names`, at most `max`. */
+static size_t part_names(const struct json *metrics, const char **names, size_t max)
+{
+	size_t n = 0, i;
+
+	for (const struct json *m = json_first(metrics); m && n < max; m = json_next(m)) {
+		if (!json_get_string(m, "group") || is_count(m))
+			continue;
+		for (i = 0; i < n && !same_text(names[i], json_get_string(m, "name")); i++)
+			;
+		if (i == n)
+			names[n++] = json_get_string(m, "name");
+	}
+	return n;
+}
+
+static void part_row(const struct json *metrics, const char *const *names, size_t n_names, const char *group,
+                     const char *label, struct grid *g)
+{
+	char *row = add_row(g);
+	const struct json *m;
+	int64_t n;
+
+	if (!row)
+		return;
+	snprintf(row, CELL, "%s", label);
+	for (size_t i = 0; i < n_names; i++) {
+		m = find_part(metrics, names[i], group);
+		format_value(row + (1 + 2 * i) * CELL, m);
+		format_error(row + (2 + 2 * i) * CELL, m);
+		if (json_get_integer(m, "n", &n))
+			format_count(row + (g->n_columns - 1) * CELL, n);
+	}
+}
+
+/* One line a part, in the result's order; the mean over them is the last. */
+static void part_grid(const struct json *metrics, struct grid *g)
+{
+	const char *names[(MAX_COLUMNS - 2) / 2], *group;
+	size_t n_names = part_names(metrics, names, sizeof names / sizeof names[0]), n_parts = 0;
+	char label[CELL], *row;
+
+	if (!n_names)
+		return;
+	g->n_columns = 2 + 2 * n_names;
+	g->names = true;
+	row = add_row(g);
+	for (size_t i = 0; row && i < n_names; i++) {
+		snprintf(row + (1 + 2 * i) * CELL, CELL, "%s", names[i]);
+		snprintf(row + (2 + 2 * i) * CELL, CELL, "±");
+	}
+	if (row) {
+		snprintf(row, CELL, "group");
+		snprintf(row + (g->n_columns - 1) * CELL, CELL, "n");
+	}
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		group = json_get_string(m, "group");
+		if (!group || is_count(m) || find_part(metrics, json_get_string(m, "name"), group) != m ||
+		    !same_text(json_get_string(m, "name"), names[0]))
+			continue;
+		part_row(metrics, names, n_names, group, group, g);
+		n_parts++;
+	}
+	snprintf(label, sizeof label, "mean of %zu", n_parts);
+	if (find_part(metrics, names[0], NULL))
+		part_row(metrics, names, n_names, NULL, label, g);
+}
+
+/* Whether the grid of parts has it. */
+static bool in_part_grid(const struct json *metrics, const struct json *m)
+{
+	const char *names[(MAX_COLUMNS - 2) / 2];
+	size_t n = part_names(metrics, names, sizeof names / sizeof names[0]);
+
+	for (size_t i = 0; i < n; i++)
+		if (same_text(names[i], json_get_string(m, "name")))
+			return true;
+	return false;
+}
+
+/* What stands in no other grid: one line each. nll_position and counts of zero are left to CSV and JSON. */
 static void list_grid(const struct json *metrics, struct grid *g)
 {
 	static const char *const header[] = {"metric", "value", "±", "n", "unit"};
 	const char *group, *unit;
 	int64_t n, length;
+	double value;
 	char *row;
 
 	g->n_columns = sizeof header / sizeof header[0];
@@ -248,7 +352,9 @@ static void list_grid(const struct json *metrics, struct grid *g)
 	for (size_t c = 0; row && c < g->n_columns; c++)
 		snprintf(row + c * CELL, CELL, "%s", header[c]);
 	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
-		if (json_get_integer(m, "length", &length) || json_get(m, "from"))
+		if (json_get_integer(m, "length", &length) || json_get(m, "from") || in_part_grid(metrics, m))
+			continue;
+		if (is_count(m) && json_get_number(m, "value", &value) && value == 0)
 			continue;
 		row = add_row(g);
 		if (!row)
@@ -256,8 +362,12 @@ static void list_grid(const struct json *metrics, struct grid *g)
 		group = json_get_string(m, "group");
 		unit = json_get_string(m, "unit");
 		snprintf(row, CELL, "%s%s%s", json_get_string(m, "name"), group ? " " : "", group ? group : "");
-		format_value(row + CELL, m);
-		format_error(row + 2 * CELL, m);
+		if (is_count(m) && json_get_integer(m, "value", &n)) {
+			format_count(row + CELL, n);
+		} else {
+			format_value(row + CELL, m);
+			format_error(row + 2 * CELL, m);
+		}
 		if (json_get_integer(m, "n", &n))
 			format_count(row + 3 * CELL, n);
 		snprintf(row + 4 * CELL, CELL, "%s", unit ? unit : "");
@@ -295,17 +405,23 @@ static void put_head(const struct json *result, bool markdown, struct buf *out)
 {
 	const struct json *model = json_get(result, "model"), *task = json_get(result, "task");
 	const struct json *position = json_get(model, "position"), *engine = json_get(result, "engine");
+	const struct json *dataset = json_get(result, "dataset");
 	const char *bold = markdown ? "**" : "";
-	int64_t docs;
+	char count[CELL];
+	int64_t n;
 	double factor;
 
 	buf_printf(out, "%s%s%s (%s", bold, text_of(model, "name"), bold, text_of(position, "type"));
 	if (json_get_number(position, "factor", &factor) && factor != 1)
 		buf_printf(out, " x %g", factor);
 	buf_printf(out, ", %s on %s), task %s on %s", text_of(engine, "dtype"), text_of(engine, "device"),
-	           text_of(task, "name"), text_of(json_get(result, "dataset"), "name"));
-	if (json_get_integer(json_get(result, "dataset"), "n_docs", &docs))
-		buf_printf(out, ", %lld document%s", (long long)docs, docs == 1 ? "" : "s");
+	           text_of(task, "name"), text_of(dataset, "name"));
+	if (json_get_integer(dataset, "n_docs", &n) && n > 0) {
+		buf_printf(out, ", %lld document%s", (long long)n, n == 1 ? "" : "s");
+	} else if (json_get_integer(dataset, "n_items", &n)) {
+		format_count(count, n);
+		buf_printf(out, ", %s item%s", count, n == 1 ? "" : "s");
+	}
 	buf_puts(out, markdown ? "  \n" : "\n");
 	put_params(json_get(task, "params"), out);
 	buf_puts(out, "\n\n");
@@ -332,7 +448,7 @@ static void put_foot(const struct json *result, struct buf *out)
 
 static err_code write_grids(const struct json *result, bool markdown, struct buf *out, struct err *e)
 {
-	void (*const make[])(const struct json *, struct grid *) = {curve_grid, list_grid};
+	void (*const make[])(const struct json *, struct grid *) = {curve_grid, part_grid, list_grid};
 	bool failed = false, drawn = false;
 
 	put_head(result, markdown, out);
@@ -365,4 +481,18 @@ err_code report_write(const struct json *result, enum report_format format, stru
 		return e->code;
 	}
 	return buf_check(out, "report", e);
+}
+
+void report_metric(const struct json *metric, struct buf *out)
+{
+	char value[CELL], error[CELL];
+	int64_t length;
+
+	format_value(value, metric);
+	format_error(error, metric);
+	buf_printf(out, "%s %s", text_of(metric, "name"), value);
+	if (strcmp(error, "-") != 0)
+		buf_printf(out, " ± %s", error);
+	if (json_get_integer(metric, "length", &length))
+		buf_printf(out, " at %lld", (long long)length);
 }

@@ -15,4 +15,7 @@ bool report_format_from_name(const char *name, enum report_format *out);
  * model, position, task, dataset, protocol, dtype, metric, group, length, from, to, value, stderr, n, unit, reason. */
 err_code report_write(const struct json *result, enum report_format format, struct buf *out, struct err *e);
 
+/* Appends one metric in words: "acc 0.3256 ± 0.0065", "ppl_token 19.520 ± 0.5300 at 4096". */
+void report_metric(const struct json *metric, struct buf *out);
+
 #endif

@@ -111,14 +111,36 @@ static void note_failure(void *arg, uint32_t unit, bool failed, const char *code
 	f->units[f->n++] = unit;
 }
 
+/* Appends the result's headline as JSON, or nothing where it has none. */
+static err_code put_headline(const struct task *task, const struct buf *result, struct buf *out, struct err *e)
+{
+	struct json_writer w = JSON_WRITER(out);
+	const struct json *headline;
+	struct json *j = NULL;
+
+	if (json_parse(buf_str(result), result->len, &j, e))
+		return e->code;
+	headline = result_headline(task, json_get(j, "metrics"));
+	if (headline)
+		json_put_value(&w, NULL, headline);
+	json_free(j);
+	return buf_check(out, "the headline", e);
+}
+
+/* A finished job's outcome, as it is stored. */
+struct outcome {
+	struct buf result, headline; /* JSON; empty: none */
+	struct failures failures;
+};
+
 /* Folds the stored units into the result's text. `own` is set when the fold itself fails: then trying again is
  * of no use. */
-static err_code fold(struct core *c, const struct job *row, const struct failures *f, struct buf *out, bool *own,
-                     struct err *e)
+static err_code fold(struct core *c, const struct job *row, struct outcome *o, bool *own, struct err *e)
 {
+	const struct failures *f = &o->failures;
 	struct result_stats stats = {(uint64_t)row->done_tokens, row->seconds, f->units, f->n};
 	struct json *params = NULL, *plan = NULL;
-	struct json_writer w = JSON_WRITER(out);
+	struct json_writer w = JSON_WRITER(&o->result);
 	struct unit_cursor *cursor = NULL;
 	struct unit_source source;
 	struct err closing;
@@ -138,7 +160,7 @@ static err_code fold(struct core *c, const struct job *row, const struct failure
 	if (!rc)
 		rc = result_write(&w, task, params, plan, &source, &stats, e);
 	if (!rc)
-		rc = buf_check(out, "the result", e);
+		rc = put_headline(task, &o->result, &o->headline, e);
 	json_free(params);
 	json_free(plan);
 	if (unit_cursor_close(cursor, &closing)) {
@@ -149,9 +171,14 @@ static err_code fold(struct core *c, const struct job *row, const struct failure
 	return rc;
 }
 
-static err_code store_result(struct core *c, const struct sched_job *j, const struct failures *f, const char *result,
-                             struct err *e)
+static const char *text_of(const struct buf *b)
 {
+	return b->len ? buf_str(b) : NULL;
+}
+
+static err_code store_outcome(struct core *c, const struct sched_job *j, const struct outcome *o, struct err *e)
+{
+	const struct failures *f = &o->failures;
 	struct buf error = BUF_INIT((size_t)64 << 20);
 	char message[1200];
 	err_code rc = store_begin(c->store, e);
@@ -159,7 +186,7 @@ static err_code store_result(struct core *c, const struct sched_job *j, const st
 	if (!rc && j->state == JOB_QUEUED) /* all was stored when the last server was killed */
 		rc = store_job_start(c->store, j->id, e);
 	if (!rc && !f->n)
-		rc = store_job_succeed(c->store, j->id, result, e);
+		rc = store_job_succeed(c->store, j->id, text_of(&o->result), text_of(&o->headline), e);
 	if (!rc && f->n) {
 		snprintf(message, sizeof message, "%zu of %u units failed; unit %u: %s", f->n, j->n_units, f->units[0],
 		         f->message);
@@ -167,7 +194,7 @@ static err_code store_result(struct core *c, const struct sched_job *j, const st
 		rc = buf_check(&error, "a job's error", e);
 	}
 	if (!rc && f->n)
-		rc = store_job_fail(c->store, j->id, buf_str(&error), result, e);
+		rc = store_job_fail(c->store, j->id, buf_str(&error), text_of(&o->result), e);
 	rc = core_store_end(c, rc, e);
 	buf_release(&error);
 	return rc;
@@ -175,32 +202,33 @@ static err_code store_result(struct core *c, const struct sched_job *j, const st
 
 static err_code finish(struct core *c, struct sched_job *j, struct err *e)
 {
-	struct buf result = BUF_INIT(RESULT_MAX_BYTES);
-	struct failures f = {0};
+	struct outcome o = {BUF_INIT(RESULT_MAX_BYTES), BUF_INIT(1 << 16), {0}};
+	struct failures *f = &o.failures;
 	struct job row = {0};
 	bool own = false;
 	err_code rc = store_job_get(c->store, j->id, &row, e);
 
 	if (!rc)
-		rc = store_unit_each(c->store, j->id, note_failure, &f, e);
-	if (!rc && f.out_of_memory)
+		rc = store_unit_each(c->store, j->id, note_failure, f, e);
+	if (!rc && f->out_of_memory)
 		rc = err_set(e, ERR_MEMORY, "out of memory finishing job %lld", (long long)j->id);
-	if (!rc && (row.done_units || !f.n))
-		rc = fold(c, &row, &f, &result, &own, e);
+	if (!rc && (row.done_units || !f->n))
+		rc = fold(c, &row, &o, &own, e);
 	if (rc && own) {
 		j->failure = *e;
 		rc = finish_failure(c, j, e);
 		goto out;
 	}
 	if (!rc)
-		rc = store_result(c, j, &f, result.len ? buf_str(&result) : NULL, e);
+		rc = store_outcome(c, j, &o, e);
 	if (!rc) {
-		log_info("job %lld: %s", (long long)j->id, f.n ? "failed, with a partial result" : "succeeded");
+		log_info("job %lld: %s", (long long)j->id, f->n ? "failed, with a partial result" : "succeeded");
 		scheduler_remove(&c->sched, j);
 	}
 out:
-	buf_release(&result);
-	free(f.units);
+	buf_release(&o.result);
+	buf_release(&o.headline);
+	free(f->units);
 	job_release(&row);
 	return rc;
 }

@@ -48,8 +48,9 @@ struct job {
 	int64_t total_tokens, done_tokens; /* of units */
 	double seconds;                    /* engine time of stored units */
 	char *error;                       /* {"code","message","pointer"?,"units":[...]}; NULL: none */
-	char *waiting; /* why a queued job does not start ("no worker with signature ..."); NULL: none */
-	char *result;  /* the result object; or, failed, what stands under "partial"; NULL: none */
+	char *waiting;  /* why a queued job does not start ("no worker with signature ..."); NULL: none */
+	char *result;   /* the result object; or, failed, what stands under "partial"; NULL: none */
+	char *headline; /* the result's metric that lists show (result_headline); NULL: none */
 };
 void job_release(struct job *j); /* frees the strings, zeroes */
 

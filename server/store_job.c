@@ -37,8 +37,8 @@ bool job_state_final(enum job_state s)
 
 void job_release(struct job *j)
 {
-	char *owned[] = {j->name, j->model, j->task,  j->dataset, j->params, j->engine,
-	                 j->tags, j->plan,  j->error, j->waiting, j->result};
+	char *owned[] = {j->name, j->model, j->task,  j->dataset, j->params,   j->engine,
+	                 j->tags, j->plan,  j->error, j->waiting, j->headline, j->result};
 
 	for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
 		free(owned[i]);
@@ -58,7 +58,8 @@ void job_pins_release(struct job_pins *p)
 
 #define COLUMNS                                                                                                        \
 	"id, state, name, model, task, dataset, params, engine, tags, priority, created_ms, started_ms, finished_ms, " \
-	"plan, n_units, done_units, failed_units, total_tokens, done_tokens, seconds, error, waiting, "
+	"plan, n_units, done_units, failed_units, total_tokens, done_tokens, seconds, error, waiting, "                \
+	"headline, "
 
 static err_code read_job(sqlite3_stmt *row, struct job *out, struct err *e)
 {
@@ -89,7 +90,8 @@ static err_code read_job(sqlite3_stmt *row, struct job *out, struct err *e)
 	j.seconds = sqlite3_column_double(row, 19);
 	j.error = store_text(row, 20, &failed);
 	j.waiting = store_text(row, 21, &failed);
-	j.result = store_text(row, 22, &failed);
+	j.headline = store_text(row, 22, &failed);
+	j.result = store_text(row, 23, &failed);
 	if (failed) {
 		job_release(&j);
 		return err_set(e, ERR_MEMORY, "out of memory reading a job");
@@ -422,13 +424,13 @@ static err_code drop_progress(struct store *s, int64_t id, struct err *e)
 	return store_run(s, e, NULL, "DELETE FROM event WHERE job_id = ?1 AND kind = 'progress'", "i", id);
 }
 
-err_code store_job_succeed(struct store *s, int64_t id, const char *result, struct err *e)
+err_code store_job_succeed(struct store *s, int64_t id, const char *result, const char *headline, struct err *e)
 {
 	int changes = 0;
 	err_code rc = store_run(s, e, &changes,
-	                        "UPDATE job SET state = 'succeeded', result = ?2, finished_ms = ?3"
+	                        "UPDATE job SET state = 'succeeded', result = ?2, headline = ?3, finished_ms = ?4"
 	                        " WHERE id = ?1 AND state = 'running'",
-	                        "isi", id, result, clock_unix_ms());
+	                        "issi", id, result, headline, clock_unix_ms());
 
 	rc = moved(s, id, rc, changes, JOB_SUCCEEDED, "finished", e);
 	return rc ? rc : drop_progress(s, id, e);
@@ -449,15 +451,16 @@ err_code store_job_fail(struct store *s, int64_t id, const char *error, const ch
 err_code store_job_restart(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	err_code rc = store_run(s, e, &changes,
-	                        "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL,"
-	                        " finished_ms = NULL,"
-	                        " plan = NULL, pin_model = NULL, pin_tokenizer = NULL, pin_dataset = NULL,"
-	                        " pin_signature = NULL, n_units = 0, total_tokens = 0, done_units = 0,"
-	                        " failed_units = 0, done_tokens = 0, seconds = 0, repeated_units = 0, error = NULL,"
-	                        " result = NULL WHERE id = ?1 AND (state IN ('succeeded', 'failed', 'cancelled')"
-	                        " OR (state = 'queued' AND waiting IS NOT NULL))",
-	                        "i", id);
+	err_code rc =
+	    store_run(s, e, &changes,
+	              "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL,"
+	              " finished_ms = NULL,"
+	              " plan = NULL, pin_model = NULL, pin_tokenizer = NULL, pin_dataset = NULL,"
+	              " pin_signature = NULL, n_units = 0, total_tokens = 0, done_units = 0,"
+	              " failed_units = 0, done_tokens = 0, seconds = 0, repeated_units = 0, error = NULL,"
+	              " result = NULL, headline = NULL WHERE id = ?1 AND (state IN ('succeeded', 'failed', 'cancelled')"
+	              " OR (state = 'queued' AND waiting IS NOT NULL))",
+	              "i", id);
 
 	if (!rc && !changes)
 		rc = refuse(s, id, "restarted", e);

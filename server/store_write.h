@@ -35,7 +35,8 @@ err_code store_job_plan(struct store *s, int64_t id, const char *plan, const str
 /* queued: cancelled at once; running: cancelling; cancelling: as it is. *now is the state after. */
 err_code store_job_cancel(struct store *s, int64_t id, enum job_state *now, struct err *e);
 err_code store_job_cancelled(struct store *s, int64_t id, struct err *e); /* cancelling to cancelled */
-err_code store_job_succeed(struct store *s, int64_t id, const char *result, struct err *e);
+/* headline: of the result, a metric object; NULL: none. */
+err_code store_job_succeed(struct store *s, int64_t id, const char *result, const char *headline, struct err *e);
 /* running or queued to failed; `partial` (NULL: none) is the fold of the units that are there. */
 err_code store_job_fail(struct store *s, int64_t id, const char *error, const char *partial, struct err *e);
 /* A final or a waiting job to queued: units, plan and pins are dropped. */

@@ -424,9 +424,28 @@ static const char result_text[] =
     "\"engine\":{\"device\":\"cpu\",\"dtype\":\"f32\",\"tokens\":1000,\"seconds\":2,\"tokens_per_s\":500,"
     "\"tflops_per_s\":400,\"mfu\":0.404},\"warnings\":[],\"partial\":true}";
 
-static void check_report(enum report_format format, const char *want)
+/* A task of parts, with two metrics a part and their means last, and counts. */
+static const char parts_text[] =
+    "{\"schema\":1,\"model\":{\"name\":\"m\",\"position\":{\"type\":\"pope\"}},"
+    "\"task\":{\"name\":\"cbt\",\"params\":{\"ties\":\"first\",\"limit\":null}},"
+    "\"dataset\":{\"name\":\"books\",\"n_items\":5000,\"n_docs\":0},\"metrics\":["
+    "{\"name\":\"acc\",\"group\":\"CN\",\"value\":0.8124,\"stderr\":0.0078102,\"n\":2500,\"unit\":\"fraction\"},"
+    "{\"name\":\"acc_token\",\"group\":\"CN\",\"value\":0.75,\"stderr\":0.0086,\"n\":2500,\"unit\":\"fraction\"},"
+    "{\"name\":\"acc\",\"group\":\"NE\",\"value\":1,\"stderr\":0,\"n\":2500,\"unit\":\"fraction\"},"
+    "{\"name\":\"acc_token\",\"group\":\"NE\",\"value\":null,\"stderr\":null,\"n\":0,\"unit\":\"fraction\","
+    "\"reason\":\"no_items\"},"
+    "{\"name\":\"acc\",\"value\":0.9062,\"stderr\":0.0039051,\"n\":5000,\"unit\":\"fraction\"},"
+    "{\"name\":\"acc_token\",\"value\":0.75,\"stderr\":0.0086,\"n\":2500,\"unit\":\"fraction\"},"
+    "{\"name\":\"ppl\",\"value\":40.0554,\"stderr\":1.41231,\"n\":5000,\"unit\":\"perplexity\"},"
+    "{\"name\":\"n_truncated\",\"value\":0,\"stderr\":null,\"n\":5000,\"unit\":\"items\",\"reason\":\"count\"},"
+    "{\"name\":\"n_boundary_merged\",\"value\":1234,\"stderr\":null,\"n\":5000,\"unit\":\"items\",\"reason\":\"count\"}"
+    "],"
+    "\"engine\":{\"device\":\"cpu\",\"dtype\":\"f32\",\"tokens\":1000,\"seconds\":2,\"tokens_per_s\":500},\"warnings\":"
+    "[]}";
+
+static void check_report_of(const char *text, enum report_format format, const char *want)
 {
-	struct json *r = fixture_json(result_text);
+	struct json *r = fixture_json(text);
 	struct buf out = BUF_INIT(1 << 16);
 
 	ck_ok(report_write(r, format, &out, &e), &e);
@@ -434,6 +453,62 @@ static void check_report(enum report_format format, const char *want)
 	buf_release(&out);
 	json_free(r);
 }
+
+static void check_report(enum report_format format, const char *want)
+{
+	check_report_of(result_text, format, want);
+}
+
+START_TEST(parts_are_listed_with_their_mean_last_and_counts_only_above_zero)
+{
+	check_report_of(parts_text, REPORT_TABLE,
+	                "m (pope, f32 on cpu), task cbt on books, 5,000 items\n"
+	                "ties first\n"
+	                "\n"
+	                "group         acc       ±  acc_token       ±      n\n"
+	                "CN         0.8124  0.0078     0.7500  0.0086  2,500\n"
+	                "NE         1.0000  0.0000   no_items       -      0\n"
+	                "mean of 2  0.9062  0.0039     0.7500  0.0086  2,500\n"
+	                "\n"
+	                "metric              value       ±      n        unit\n"
+	                "ppl                40.055  1.4123  5,000  perplexity\n"
+	                "n_boundary_merged   1,234          5,000       items\n"
+	                "\n"
+	                "1,000 tokens in 2.0 s: 500 tokens/s\n");
+	check_report_of(parts_text, REPORT_MARKDOWN,
+	                "**m** (pope, f32 on cpu), task cbt on books, 5,000 items  \n"
+	                "ties first\n"
+	                "\n"
+	                "| group     |    acc |      ± | acc_token |      ± |     n |\n"
+	                "|:--|--:|--:|--:|--:|--:|\n"
+	                "| CN        | 0.8124 | 0.0078 |    0.7500 | 0.0086 | 2,500 |\n"
+	                "| NE        | 1.0000 | 0.0000 |  no_items |      - |     0 |\n"
+	                "| mean of 2 | 0.9062 | 0.0039 |    0.7500 | 0.0086 | 2,500 |\n"
+	                "\n"
+	                "| metric            |  value |      ± |     n |       unit |\n"
+	                "|:--|--:|--:|--:|--:|\n"
+	                "| ppl               | 40.055 | 1.4123 | 5,000 | perplexity |\n"
+	                "| n_boundary_merged |  1,234 |        | 5,000 |      items |\n"
+	                "\n"
+	                "1,000 tokens in 2.0 s: 500 tokens/s\n");
+}
+END_TEST
+
+START_TEST(csv_has_all_parts_and_counts_of_zero)
+{
+	struct json *r = fixture_json(parts_text);
+	struct buf out = BUF_INIT(1 << 16);
+
+	ck_ok(report_write(r, REPORT_CSV, &out, &e), &e);
+	ck_assert_ptr_nonnull(
+	    strstr(buf_str(&out), "\nm,pope,cbt,books,,f32,acc,CN,,,,0.8124,0.0078102,2500,fraction,\n"));
+	ck_assert_ptr_nonnull(
+	    strstr(buf_str(&out), "\nm,pope,cbt,books,,f32,acc,,,,,0.9062,0.0039051,5000,fraction,\n"));
+	ck_assert_ptr_nonnull(strstr(buf_str(&out), "\nm,pope,cbt,books,,f32,n_truncated,,,,,0,,5000,items,count\n"));
+	buf_release(&out);
+	json_free(r);
+}
+END_TEST
 
 START_TEST(a_report_is_aligned_and_marks_what_is_null)
 {
@@ -444,8 +519,8 @@ START_TEST(a_report_is_aligned_and_marks_what_is_null)
 	                           "     8   12345678  -         1.2500  0.1250         -              -  1,234,567\n"
 	                           "  1024   overflow  -              -       -         -              -          5\n"
 	                           "\n"
-	                           "metric   value       ±   n      unit\n"
-	                           "acc cn  0.5000  0.1000  25  fraction\n"
+	                           "group     acc       ±   n\n"
+	                           "cn     0.5000  0.1000  25\n"
 	                           "\n"
 	                           "1,000 tokens in 2.0 s: 500 tokens/s, 400 TFLOP/s: 40 % of the device's peak\n"
 	                           "PARTIAL: some units failed or are not done; the figures are over the rest\n");
@@ -463,9 +538,9 @@ START_TEST(markdown_is_the_same_as_tables)
 	             "|      8 |  12345678 | - |        1.2500 | 0.1250 |        - |             - | 1,234,567 |\n"
 	             "|   1024 |  overflow | - |             - |      - |        - |             - |         5 |\n"
 	             "\n"
-	             "| metric |  value |      ± |  n |     unit |\n"
-	             "|:--|--:|--:|--:|--:|\n"
-	             "| acc cn | 0.5000 | 0.1000 | 25 | fraction |\n"
+	             "| group |    acc |      ± |  n |\n"
+	             "|:--|--:|--:|--:|\n"
+	             "| cn    | 0.5000 | 0.1000 | 25 |\n"
 	             "\n"
 	             "1,000 tokens in 2.0 s: 500 tokens/s, 400 TFLOP/s: 40 % of the device's peak\n"
 	             "PARTIAL: some units failed or are not done; the figures are over the rest\n");
@@ -527,6 +602,8 @@ Suite *run_suite(void)
 	suite_add_tcase(s, process);
 	tcase_add_test(reports, a_report_is_aligned_and_marks_what_is_null);
 	tcase_add_test(reports, markdown_is_the_same_as_tables);
+	tcase_add_test(reports, parts_are_listed_with_their_mean_last_and_counts_only_above_zero);
+	tcase_add_test(reports, csv_has_all_parts_and_counts_of_zero);
 	tcase_add_test(reports, csv_has_a_metric_a_line_in_full_precision_and_quotes_what_must_be);
 	tcase_add_test(reports, json_is_the_result_itself);
 	suite_add_tcase(s, reports);

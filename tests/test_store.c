@@ -145,7 +145,7 @@ START_TEST(every_transition_is_allowed_only_from_its_states)
 			if (table[i].from == JOB_CANCELLED)
 				ck_ok(store_job_cancelled(s, id, &e), &e);
 			if (table[i].from == JOB_SUCCEEDED)
-				ck_ok(store_job_succeed(s, id, "{}", &e), &e);
+				ck_ok(store_job_succeed(s, id, "{}", NULL, &e), &e);
 			if (table[i].from == JOB_FAILED)
 				ck_ok(store_job_fail(s, id, "{}", NULL, &e), &e);
 			j = get(s, id);
@@ -155,7 +155,7 @@ START_TEST(every_transition_is_allowed_only_from_its_states)
 			rc = op == 0   ? store_job_start(s, id, &e)
 			     : op == 1 ? store_job_requeue(s, id, &e)
 			     : op == 2 ? store_job_cancelled(s, id, &e)
-			     : op == 3 ? store_job_succeed(s, id, "{}", &e)
+			     : op == 3 ? store_job_succeed(s, id, "{}", NULL, &e)
 			     : op == 4 ? store_job_fail(s, id, "{}", "{\"a\":1}", &e)
 			     : op == 5 ? store_job_restart(s, id, &e)
 			               : store_job_delete(s, id, &e);
@@ -287,7 +287,7 @@ START_TEST(a_failed_unit_is_counted_and_told)
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'unit_failed'"), 1);
 	/* a job with a failed unit cannot succeed: the CHECK, not only our own care */
 	ck_ok(store_begin(s, &e), &e);
-	ck_err(store_job_succeed(s, id, "{}", &e), ERR_CONFLICT, "CHECK", &e);
+	ck_err(store_job_succeed(s, id, "{}", NULL, &e), ERR_CONFLICT, "CHECK", &e);
 	store_end(s, ERR_CANCELLED, &e);
 	store_close(s);
 }
@@ -418,7 +418,7 @@ START_TEST(delete_removes_units_and_events_and_never_reuses_the_id)
 	ck_ok(store_begin(s, &e), &e);
 	id = insert_running(s, 1);
 	put_units(s, id, 0, 1);
-	ck_ok(store_job_succeed(s, id, "{}", &e), &e);
+	ck_ok(store_job_succeed(s, id, "{}", NULL, &e), &e);
 	ck_ok(store_job_delete(s, id, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM unit"), 0);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event"), 1);
@@ -586,30 +586,73 @@ START_TEST(a_database_newer_than_the_program_is_refused_naming_both_versions)
 	const char *dir = fixture_tmpdir();
 	struct store *s = open_store(dir);
 
-	ck_assert_int_eq(query_int(s, "PRAGMA user_version"), 2);
+	ck_assert_int_eq(query_int(s, "PRAGMA user_version"), 3);
 	sqlite3_exec(s->db, "PRAGMA user_version = 97", NULL, NULL, NULL);
 	store_close(s);
-	ck_err(store_open(dir, false, &s, &e), ERR_CONFLICT, "version 97, newer than the 2", &e);
+	ck_err(store_open(dir, false, &s, &e), ERR_CONFLICT, "version 97, newer than the 3", &e);
 }
 END_TEST
 
 START_TEST(an_old_database_is_migrated_and_keeps_its_rows)
 {
+	static const char old_result[] =
+	    "{\"metrics\":[{\"name\":\"ppl_token\",\"length\":64,\"value\":3.5},{\"name\":\"ppl_token\",\"length\":256,"
+	    "\"value\":2.0712345678901234},{\"name\":\"ppl_word\",\"length\":512,\"value\":9}]}";
 	const char *dir = fixture_tmpdir();
 	struct store *s = open_store(dir);
 	struct job_new n = new_job();
 	char *text = NULL;
+	struct job j;
+	int64_t id;
 
 	ck_ok(store_begin(s, &e), &e);
 	insert(s, &n);
+	id = insert_running(s, 0);
+	ck_ok(store_job_succeed(s, id, old_result, NULL, &e), &e);
 	ck_ok(store_end(s, ERR_OK, &e), &e);
-	sqlite3_exec(s->db, "DROP TABLE model; PRAGMA user_version = 1", NULL, NULL, NULL);
+	ck_assert_int_eq(sqlite3_exec(s->db,
+	                              "DROP TABLE model; ALTER TABLE job DROP COLUMN headline; PRAGMA user_version = 1",
+	                              NULL, NULL, NULL),
+	                 SQLITE_OK);
 	store_close(s);
-	ck_err(store_open(dir, true, &s, &e), ERR_CONFLICT, "older than 2", &e);
+	ck_err(store_open(dir, true, &s, &e), ERR_CONFLICT, "older than 3", &e);
 	s = open_store(dir);
-	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM job"), 1);
+	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM job"), 2);
+	ck_ok(store_job_get(s, id, &j, &e), &e);
+	ck_assert_str_eq(j.headline, "{\"name\":\"ppl_token\",\"length\":256,\"value\":2.0712345678901234}");
+	job_release(&j);
 	ck_ok(store_model_get(s, "/m", "k", &text, &e), &e);
 	ck_assert_ptr_null(text);
+	store_close(s);
+}
+END_TEST
+
+START_TEST(a_headline_stands_in_lists_and_goes_with_its_result)
+{
+	struct store *s = open_store(fixture_tmpdir());
+	struct job_filter all = {.state = -1, .limit = 10};
+	struct job *jobs = NULL;
+	size_t n = 0;
+	int64_t id;
+
+	ck_ok(store_begin(s, &e), &e);
+	id = insert_running(s, 0);
+	ck_ok(store_job_succeed(s, id, "{}", "{\"name\":\"acc\",\"value\":0.25}", &e), &e);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
+	for (int restarted = 0; restarted < 2; restarted++) {
+		ck_ok(store_job_list(s, &all, &jobs, &n, &e), &e);
+		ck_assert_uint_eq(n, 1);
+		if (restarted)
+			ck_assert_ptr_null(jobs->headline);
+		else
+			ck_assert_str_eq(jobs->headline, "{\"name\":\"acc\",\"value\":0.25}");
+		job_release(jobs);
+		free(jobs);
+		ck_ok(store_begin(s, &e), &e);
+		ck_ok(store_end(s, store_job_restart(s, id, &e), &e), &e);
+		ck_ok(store_begin(s, &e), &e);
+		ck_ok(store_end(s, store_job_wait(s, id, "for a test", &e), &e), &e);
+	}
 	store_close(s);
 }
 END_TEST
@@ -658,7 +701,7 @@ START_TEST(every_state_change_has_its_event_and_progress_goes_with_the_end)
 	put_units(s, id, 0, 1);
 	ck_ok(store_event_progress(s, id, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT data ->> 'done_units' FROM event WHERE kind = 'progress'"), 1);
-	ck_ok(store_job_succeed(s, id, "{}", &e), &e);
+	ck_ok(store_job_succeed(s, id, "{}", NULL, &e), &e);
 	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'progress'"), 0);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM event WHERE kind = 'state'"), 2);
@@ -745,6 +788,7 @@ Suite *store_suite(void)
 	tcase_add_test(tc, two_servers_cannot_share_a_folder);
 	tcase_add_test(tc, a_database_newer_than_the_program_is_refused_naming_both_versions);
 	tcase_add_test(tc, an_old_database_is_migrated_and_keeps_its_rows);
+	tcase_add_test(tc, a_headline_stands_in_lists_and_goes_with_its_result);
 	tcase_add_test(tc, the_writer_is_durable);
 	tcase_add_test(tc, a_description_is_stale_when_its_files_changed);
 	tcase_add_test(tc, every_state_change_has_its_event_and_progress_goes_with_the_end);

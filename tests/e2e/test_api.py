@@ -71,6 +71,25 @@ class JobPath(ServerTest):
             ppl = math.exp(sum(i["nll"] for i in of) / sum(i["n_tokens"] for i in of))
             self.assertAlmostEqual(ppl, m["value"], delta=1e-9 * ppl)
 
+    def test_items_come_in_pages(self):
+        lines = self.server.get(self.path + "/items").body.splitlines()
+        for query, want in (("limit=2", lines[:2]), ("limit=2&skip=3", lines[3:5]), ("skip=4", lines[4:]),
+                            ("limit=6&skip=6", []), ("limit=100", lines), ("correct=false", [])):
+            reply = self.server.get(f"{self.path}/items?{query}")
+            self.assertEqual((reply.status, reply.body.splitlines()), (200, want), query)
+        for query, parameter in (("limit=0", "limit"), ("limit=x", "limit"), ("limit=100001", "limit"), ("skip=-1", "skip"),
+                                 ("skip=", "skip"), ("correct=no", "correct")):
+            reply = self.server.get(f"{self.path}/items?{query}")
+            self.assertEqual((reply.status, reply.json()["parameter"]), (422, parameter), query)
+
+    def test_the_headline_is_the_perplexity_at_the_longest_length(self):
+        want = [m for m in self.done["result"]["metrics"] if m["name"] == "ppl_token" and m["length"] == 512]
+        self.assertEqual([self.done["headline"]], want)
+        listed = self.server.get("/api/v1/jobs?tag=suite=e2e").json()["data"]
+        self.assertEqual([j["headline"] for j in listed], want)
+        self.assertNotIn("result", listed[0])
+        self.assertRegex(self.server.run("jobs", "--tag", "suite=e2e").stdout, r"ppl_token [\d.]+ ± [\d.]+ at 512")
+
     def test_clients_that_leave_do_not_use_exports_up(self):
         for _ in range(40):
             with socket.create_connection(("127.0.0.1", self.server.port)) as s:
@@ -374,6 +393,14 @@ class Catalog(ServerTest):
     def test_tasks(self):
         tasks = self.server.get("/api/v1/tasks").json()["data"]
         self.assertIn("pg19", [t["name"] for t in tasks])
+        for task in tasks:
+            self.assertEqual({"name", "version", "summary", "dataset", "formats", "headline", "figure", "params",
+                              "metrics"} - set(task), set(), task["name"])
+            self.assertIn(task["figure"], ("curve", "bars", "map"))
+            for p in task["params"]:
+                self.assertEqual({"name", "type", "default", "help"} - set(p), set(), p)
+            for m in task["metrics"]:
+                self.assertEqual(set(m), {"name", "unit", "help"})
         self.assertEqual(self.server.get("/api/v1/tasks/pg19").json(), tasks[[t["name"] for t in tasks].index("pg19")])
 
     def test_datasets(self):
