@@ -22,7 +22,8 @@ function problemOf(status, body) {
 	return new ApiError(status, message, fields);
 }
 
-async function call(path, options = {}) {
+/* `parse`: what a good answer's text is read with; a problem is JSON. */
+async function call(path, options = {}, parse = JSON.parse) {
 	let response, text;
 	try {
 		response = await fetch(path, { headers: { Accept: 'application/json' }, cache: 'no-store', ...options });
@@ -34,7 +35,7 @@ async function call(path, options = {}) {
 	}
 	let body = null;
 	try {
-		body = text ? JSON.parse(text) : null;
+		body = text ? (response.ok ? parse : JSON.parse)(text) : null;
 	} catch {
 		throw new ApiError(response.status, `the server answered ${response.status}, and not in JSON`);
 	}
@@ -42,6 +43,8 @@ async function call(path, options = {}) {
 		throw problemOf(response.status, body);
 	return body;
 }
+
+const parseLines = (text) => text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 
 const list = (body) => (Array.isArray(body) ? body : (body?.data ?? []));
 
@@ -65,6 +68,14 @@ export const api = {
 		return { data: list(body), next: body?.next ?? null };
 	},
 	job: (id) => call(jobPath(id)),
+
+	/* A page of a finished job's items. correct: 'true', 'false', or '' for all. */
+	async items(id, { limit, skip, correct }) {
+		const query = new URLSearchParams({ limit, skip });
+		if (correct)
+			query.set('correct', correct);
+		return (await call(jobPath(id, `/items?${query}`), {}, parseLines)) ?? [];
+	},
 	cancel: (id) => call(jobPath(id, '/cancel'), { method: 'POST' }),
 	restart: (id) => call(jobPath(id, '/restart'), { method: 'POST' }),
 	remove: (id) => call(jobPath(id), { method: 'DELETE' }),

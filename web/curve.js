@@ -1,70 +1,12 @@
-/* The chart panel: a metric against length, log axes, several jobs overlaid, error bars, a legend that
- * names model, scheme and protocol, the values as a table, CSV and SVG. Chart.js draws; error bars and
- * context lines are plugins of ours.
- *
- * A job's colour is a slot (0..7) that it keeps while the page is open; slots differ in marker and dash
- * too. */
+/* A metric against length, log axes, several jobs overlaid, error bars, the models' own context lengths.
+ * Error bars and context lines are plugins of ours. */
 
-import { logRange, xTicks, yTicks } from '/axes.js';
 import { curvePath } from '/api.js';
-import { h, reconcile, setAttr, setHidden, setText } from '/dom.js';
+import { logRange, xTicks, yTicks } from '/axes.js';
+import { Figure } from '/figure.js';
 import { CURVE_METRICS, METRICS, count, measureText } from '/format.js';
-import { cautions, csvOf, labelSeries } from '/series.js';
-
-const N_SLOTS = 8;
-const MARKERS = ['circle', 'rect', 'triangle', 'rectRot'];
-const SHAPES = {
-	circle: 'M12 8a4 4 0 1 0 8 0a4 4 0 1 0-8 0z',
-	rect: 'M12.5 4.5h7v7h-7z',
-	triangle: 'M16 3.5l5 8.5h-10z',
-	rectRot: 'M16 3l5 5l-5 5l-5-5z',
-};
-
-/* -- slots ------------------------------------------------------------------------------------------ */
-
-const slots = new Map();
-
-/* Gives every listed job its slot: the one it had, else the first that no other listed job has. */
-export function assignSlots(ids) {
-	const taken = new Set(ids.filter((id) => slots.has(id)).map((id) => slots.get(id)));
-	for (const id of ids) {
-		if (slots.has(id))
-			continue;
-		const free = [...Array(N_SLOTS).keys()].find((s) => !taken.has(s)) ?? id % N_SLOTS;
-		slots.set(id, free);
-		taken.add(free);
-	}
-}
-
-/* Frees colours of jobs that are not drawn when a drawn one would have to share. */
-function settle(ids) {
-	const used = new Map();
-	for (const id of ids) {
-		const slot = slots.get(id);
-		if (slot !== undefined && used.has(slot))
-			slots.delete(id);
-		else if (slot !== undefined)
-			used.set(slot, id);
-	}
-	assignSlots(ids);
-}
-
-export const slotOf = (id) => slots.get(id) ?? id % N_SLOTS;
-
-/* A line with its marker, as in the chart. */
-function swatch(id) {
-	const slot = slotOf(id);
-	const make = (tag, attrs) => {
-		const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
-		for (const [k, v] of Object.entries(attrs))
-			node.setAttribute(k, v);
-		return node;
-	};
-	const svg = make('svg', { viewBox: '0 0 32 16', class: `swatch slot-${slot}`, 'aria-hidden': 'true' });
-	svg.append(make('path', { d: 'M1 8h30', class: slot >= 4 ? 'line dashed' : 'line' }));
-	svg.append(make('path', { d: SHAPES[MARKERS[slot % 4]], class: slot >= 4 ? 'mark hollow' : 'mark' }));
-	return svg;
-}
+import { curveCsv } from '/series.js';
+import { MARKERS, slotOf } from '/slots.js';
 
 /* -- plugins ---------------------------------------------------------------------------------------- */
 
@@ -127,13 +69,7 @@ const contextLines = {
 	},
 };
 
-/* -- the panel -------------------------------------------------------------------------------------- */
-
-const theme = () => {
-	const style = getComputedStyle(document.documentElement);
-	const get = (name) => style.getPropertyValue(name).trim();
-	return { get, text: get('--text'), quiet: get('--quiet'), line: get('--line'), panel: get('--panel') };
-};
+/* -- the figure ------------------------------------------------------------------------------------- */
 
 /* Every x of the drawn points, ascending: Map x -> its words. */
 function placesOf(all, metric) {
@@ -149,78 +85,25 @@ function tickPlaces(places, metric) {
 	return [...Array(40).keys()].map((i) => 2 ** i).filter((x) => x >= all[0] && x <= all.at(-1));
 }
 
-export class Curve {
-	/* root: an element to fill. id: its heading's, and the stem of its other ids. onRemove(id): null:
-	 * no remove buttons. onMetric(metric): another one was chosen. */
-	constructor(root, { id, onRemove = null, onMetric = null }) {
-		this.all = [];
-		this.metric = 'ppl_token';
-		this.onRemove = onRemove;
-		this.onMetric = onMetric;
-		this.build(root, id);
-		this.leave = new AbortController();
-		const { signal } = this.leave;
-		matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.draw(), { signal });
+export class Curve extends Figure {
+	choices() {
+		return CURVE_METRICS.map((m) => [m, METRICS[m].label]);
 	}
 
-	/* Before the root is dropped. */
-	destroy() {
-		this.leave.abort();
-		this.chart?.destroy();
+	has(series, metric) {
+		return series.has(metric);
 	}
 
-	build(root, id) {
-		this.select = h('select', { id: `${id}-metric`, onchange: () => this.pick(this.select.value) },
-			CURVE_METRICS.map((m) => h('option', { value: m }, METRICS[m].label)));
-		this.canvas = h('canvas', { id: `${id}-canvas`, role: 'img' });
-		this.frame = h('div', { class: 'frame' }, this.canvas);
-		this.empty = h('div', { class: 'empty chart-empty' });
-		this.notes = h('ul', { class: 'notes', 'aria-live': 'polite' });
-		this.legend = h('ul', { class: 'legend', 'aria-label': 'Curves' });
-		this.table = h('table', { class: 'numbers' });
-		this.csv = h('button', { class: 'button small', type: 'button', onclick: () => this.saveCsv() }, 'CSV');
-		this.svg = h('a', { class: 'button small', download: '' }, 'SVG');
-		const scroll = { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Values of the curves' };
-		this.values = h('details', { class: 'values' }, h('summary', {}, 'Values'), h('div', scroll, this.table));
-		this.tools = h('div', { class: 'tools' },
-			h('label', { for: `${id}-metric`, class: 'unseen' }, 'Metric'), this.select, this.csv, this.svg);
-		this.title = h('h2', { id });
-		root.replaceChildren(h('header', { class: 'panel-head' }, this.title, this.tools),
-			this.notes, this.frame, this.empty, this.legend, this.values);
+	title() {
+		return METRICS[this.metric].title;
 	}
 
-	/* Draws these series (of seriesOf); `empty`: the node to show when there are none. */
-	show(all, empty = null) {
-		this.all = labelSeries(all);
-		settle(all.map((s) => s.id));
-		if (empty)
-			this.empty.replaceChildren(empty);
-		for (const option of this.select.options)
-			option.disabled = all.length > 0 && !all.some((s) => s.has(option.value));
-		this.draw();
+	describe() {
+		return `${METRICS[this.metric].label} against length in tokens`;
 	}
 
-	pick(metric) {
-		this.metric = metric;
-		this.select.value = metric;
-		this.draw();
-		this.onMetric?.(metric);
-	}
-
-	draw() {
-		const any = this.all.some((s) => s.points(this.metric).length > 0);
-		setHidden(this.frame, !any);
-		setHidden(this.values, !any);
-		setHidden(this.empty, any);
-		setHidden(this.tools, !any && this.all.length === 0);
-		setText(this.title, METRICS[this.metric].title);
-		this.drawNotes();
-		this.drawLegend();
-		this.drawLinks();
-		if (!any)
-			return;
-		this.drawTable();
-		this.drawChart();
+	drawable() {
+		return this.all.some((s) => s.points(this.metric).length > 0);
 	}
 
 	/* What the x axis is. */
@@ -228,41 +111,20 @@ export class Curve {
 		return METRICS[this.metric].byPosition ? 'Position' : 'Length';
 	}
 
-	drawNotes() {
-		const notes = this.all.length > 1 ? cautions(this.all, this.metric) : [];
-		reconcile(this.notes, notes, (n) => n, (n) => h('li', {}, n));
-		setHidden(this.notes, notes.length === 0);
+	svgPath() {
+		return METRICS[this.metric].byPosition ? null : curvePath(this.all.map((s) => s.id), this.metric);
 	}
 
-	drawLegend() {
-		const key = (s) => `${s.id} ${slotOf(s.id)} ${s.label}`;
-		reconcile(this.legend, this.all, key, (s) =>
-			h('li', {}, swatch(s.id), h('a', { href: `#/jobs/${s.id}` }, s.label),
-				h('span', { class: 'quiet' }, [s.dataset, s.name].filter(Boolean).join(' · ')),
-				this.onRemove && h('button', {
-					class: 'remove', type: 'button', title: 'Remove from the chart',
-					'aria-label': `Remove ${s.label} from the chart`, onclick: () => this.onRemove(s.id),
-				}, '×')));
-		setHidden(this.legend, this.all.length === 0);
+	csv() {
+		return curveCsv(this.all, this.metric);
 	}
 
-	/* The server draws the SVG. */
-	drawLinks() {
-		setHidden(this.svg, this.all.length === 0 || METRICS[this.metric].byPosition === true);
-		setAttr(this.svg, 'href', curvePath(this.all.map((s) => s.id), this.metric));
-		setAttr(this.svg, 'download', `${this.metric}.svg`);
-	}
-
-	drawTable() {
-		const head = h('tr', {}, h('th', { scope: 'col' }, this.place()),
-			this.all.map((s) => h('th', { scope: 'col' }, swatch(s.id), s.label)));
-		const rows = [...placesOf(this.all, this.metric)].map(([x, words]) =>
-			h('tr', {}, h('th', { scope: 'row' }, words), this.all.map((s) => {
-				const p = s.points(this.metric).find((q) => q.x === x);
-				return h('td', {}, p ? measureText(p.y, p.se) : '–');
-			})));
-		setAttr(this.table, 'aria-label', METRICS[this.metric].label);
-		this.table.replaceChildren(h('thead', {}, head), h('tbody', {}, rows));
+	table() {
+		const rows = [...placesOf(this.all, this.metric)].map(([x, words]) => [words, ...this.all.map((s) => {
+			const p = s.points(this.metric).find((q) => q.x === x);
+			return p ? measureText(p.y, p.se) : '–';
+		})]);
+		return [this.place(), rows];
 	}
 
 	datasets(colours) {
@@ -278,8 +140,7 @@ export class Curve {
 		});
 	}
 
-	drawChart() {
-		const colours = theme();
+	chart(colours) {
 		const points = this.all.flatMap((s) => s.points(this.metric));
 		const places = placesOf(this.all, this.metric);
 		const [xMin, xMax] = logRange([...places.keys()], [...places.keys()], 0.04);
@@ -287,18 +148,10 @@ export class Curve {
 			points.map((p) => p.y + (p.se ?? 0)), 0.08);
 		const contexts = [...new Set(this.all.map((s) => s.context).filter((c) => c > 0))];
 		const xs = tickPlaces(places, this.metric);
-		const options = this.options(colours, { xs, xMin, xMax, yMin, yMax, contexts });
-		const data = { datasets: this.datasets(colours) };
-		setAttr(this.canvas, 'aria-label', `${METRICS[this.metric].label} against length in tokens: ` +
-			`${this.all.map((s) => s.label).join('; ')}. The numbers stand in the table under Values.`);
-		if (!this.chart) {
-			const plugins = [contextLines, errorBars];
-			this.chart = new Chart(this.canvas, { type: 'line', data, options, plugins });
-			return;
-		}
-		this.chart.data = data;
-		this.chart.options = options;
-		this.chart.update('none');
+		return {
+			type: 'line', data: { datasets: this.datasets(colours) }, plugins: [contextLines, errorBars],
+			options: this.options(colours, { xs, xMin, xMax, yMin, yMax, contexts }),
+		};
 	}
 
 	options(colours, { xs, xMin, xMax, yMin, yMax, contexts }) {
@@ -330,16 +183,13 @@ export class Curve {
 			plugins: {
 				legend: { display: false },
 				contextLines: { contexts, color: colours.quiet },
-				tooltip: this.tooltip(colours),
+				tooltip: this.tips(colours),
 			},
 		};
 	}
 
-	tooltip(colours) {
-		return {
-			backgroundColor: colours.get('--tip'), borderColor: colours.line, borderWidth: 1,
-			titleColor: colours.get('--tip-text'), bodyColor: colours.get('--tip-text'),
-			padding: 10, cornerRadius: 6, usePointStyle: true, boxPadding: 4,
+	tips(colours) {
+		return this.tooltip(colours, {
 			itemSort: (a, b) => b.parsed.y - a.parsed.y,
 			callbacks: {
 				title: (items) => (items.length ? `${this.place()} ${items[0].raw.label}` : ''),
@@ -350,13 +200,6 @@ export class Curve {
 					return item.chart.width < 560 ? [label, value] : `${label}:  ${value}`;
 				},
 			},
-		};
-	}
-
-	saveCsv() {
-		const blob = new Blob([csvOf(this.all, this.metric)], { type: 'text/csv' });
-		const url = URL.createObjectURL(blob);
-		h('a', { href: url, download: `${this.metric}.csv` }).click();
-		setTimeout(() => URL.revokeObjectURL(url), 10000);
+		});
 	}
 }

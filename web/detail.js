@@ -1,11 +1,13 @@
 /* A job's own page, #/jobs/12: what was asked, how it goes, what came out, and what pins it. */
 
 import { ApiError, BASE, api, jobPath } from '/api.js';
-import { Curve } from '/curve.js';
 import { confirmed, h, setHidden, setText } from '/dom.js';
-import { METRICS, count, dateTime, duration, labelOf, measureText, span, timeOf } from '/format.js';
+import { figureOf, newFigure } from '/figures.js';
+import { count, dateTime, duration, headlineText, labelOf, timeOf } from '/format.js';
+import { Items } from '/items.js';
 import { isActive, newChip, newProgress, showChip, showProgress, titleOf } from '/jobs.js';
 import { seriesOf } from '/series.js';
+import { metricTables } from '/tables.js';
 
 /* -- small pieces ----------------------------------------------------------------------------------- */
 
@@ -20,7 +22,7 @@ const text = (value) => {
 };
 
 function facts(title, entries, more = null) {
-	const shown = entries.filter(([, value]) => value !== undefined && value !== '' && value !== null);
+	const shown = entries.filter(([, value]) => ![undefined, null, '', false].includes(value));
 	return h('section', { class: 'panel' }, h('h2', {}, title),
 		h('dl', { class: 'facts' }, shown.map(([name, value]) =>
 			h('div', {}, h('dt', {}, name), h('dd', {}, value instanceof Node ? value : text(value))))), more);
@@ -37,66 +39,15 @@ function curlOf({ model, task, dataset, params, engine, name }) {
 const fingerprint = (value) =>
 	value ? h('code', { class: 'hash', title: value }, value.replace(/^sha256:/, '')) : null;
 
-function table(caption, head, rows) {
-	return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
-		h('table', { class: 'numbers', 'aria-label': caption },
-			h('thead', {}, h('tr', {}, head.map((t) => h('th', { scope: 'col' }, t)))),
-			h('tbody', {}, rows.map((row) => h('tr', {}, row.map((cell, i) =>
-				i === 0 ? h('th', { scope: 'row' }, cell) : h('td', {}, cell)))))));
-}
-
-function valueText(m) {
-	if (typeof m.value !== 'number')
-		return `– (${(m.reason ?? 'not measured').replaceAll('_', ' ')})`;
-	return m.unit === 'items' ? count(m.value) : measureText(m.value, m.stderr);
-}
-
-const countText = (n) => (n === undefined || n === null ? '–' : count(n));
-
-/* -- metrics ---------------------------------------------------------------------------------------- */
-
-/* Lengths down, metrics across. */
-function lengthTable(metrics) {
-	const byLength = metrics.filter((m) => m.length > 0 && m.from === undefined && m.unit !== 'items');
-	if (!byLength.length)
-		return null;
-	const names = [...new Set(byLength.map((m) => m.name))];
-	const lengths = [...new Set(byLength.map((m) => m.length))].sort((a, b) => a - b);
-	const rows = lengths.map((length) => {
-		const at = (name) => byLength.find((m) => m.name === name && m.length === length);
-		const n = names.map((name) => at(name)?.n).find((x) => x !== undefined);
-		return [count(length), ...names.map((name) => (at(name) ? valueText(at(name)) : '–')), countText(n)];
-	});
-	return table('Metrics by length', ['Length', ...names.map((n) => METRICS[n]?.short ?? n), 'n'], rows);
-}
-
-function plainTable(metrics) {
-	const counted = (m) => m.unit === 'items' && m.value > 0;
-	const plain = metrics.filter((m) => m.from === undefined && (!(m.length > 0) || counted(m)));
-	if (!plain.length)
-		return null;
-	const name = (m) => [m.name, m.group, m.length && `at ${m.length}`].filter(Boolean).join(' · ');
-	const rows = plain.map((m) => [name(m), valueText(m), countText(m.n), m.unit ?? '']);
-	return table('Metrics', ['Metric', 'Value', 'n', 'Unit'], rows);
-}
-
-function positionTable(metrics) {
-	const bins = metrics.filter((m) => m.from !== undefined);
-	if (!bins.length)
-		return null;
-	return h('details', { class: 'values' }, h('summary', {}, 'Loss by position'),
-		table('Loss by position', ['Position', 'nats/token', 'n'], bins.map((m) =>
-			[span(m), valueText(m), countText(m.n)])));
-}
-
 /* -- the page --------------------------------------------------------------------------------------- */
 
 export class Detail {
 	/* root: the article to fill. onGone(): the job was deleted. onChanged(): it was cancelled.
-	 * models(): Map of descriptions. */
-	constructor(root, { models, onGone, onChanged }) {
+	 * models(), tasks(): Maps of descriptions. */
+	constructor(root, { models, tasks, onGone, onChanged }) {
 		this.root = root;
 		this.models = models;
+		this.tasks = tasks;
 		this.onGone = onGone;
 		this.onChanged = onChanged;
 	}
@@ -105,6 +56,7 @@ export class Detail {
 	open(id) {
 		this.id = id;
 		this.shown = '';
+		this.close();
 		this.chip = newChip();
 		this.progress = newProgress();
 		this.heading = h('h1', { tabindex: '-1' }, `Job ${id}`);
@@ -124,6 +76,12 @@ export class Detail {
 		window.scrollTo(0, 0);
 	}
 
+	/* Before another is opened, or none. */
+	close() {
+		this.figure?.destroy();
+		this.figure = null;
+	}
+
 	/* Updates in place; the body is made anew only when something in it changed. */
 	update(job) {
 		const title = titleOf(job, this.models());
@@ -135,7 +93,7 @@ export class Detail {
 		this.cancel.disabled = job.state === 'cancelling';
 		setHidden(this.restart, isActive(job) && !job.waiting);
 		setHidden(this.remove, isActive(job));
-		const body = JSON.stringify([this.models().get(job.model), { ...job, progress: null }]);
+		const body = JSON.stringify([this.models().get(job.model), this.tasks().get(job.task), { ...job, progress: null }]);
 		if (body === this.shown)
 			return;
 		this.shown = body;
@@ -144,7 +102,7 @@ export class Detail {
 
 	parts(job) {
 		const result = job.result ?? job.partial ?? null;
-		return [this.errorPart(job), this.warningsPart(job), this.curvePart(job), this.metricsPart(job, result),
+		return [this.errorPart(job), this.warningsPart(job), this.figurePart(job), this.metricsPart(job, result),
 			this.requestPart(job, result), this.pinsPart(job, result)];
 	}
 
@@ -162,14 +120,19 @@ export class Detail {
 		return all.length ? h('ul', { class: 'notes' }, all.map((w) => h('li', {}, w))) : null;
 	}
 
-	curvePart(job) {
-		const series = seriesOf(job, this.models().get(job.model));
-		if (!job.result || !series.has('ppl_token'))
+	/* What the result looks like: the figure of its task. */
+	figurePart(job) {
+		this.close();
+		if (!job.result)
 			return null;
 		const root = h('section', { class: 'panel chart', 'aria-labelledby': 'one' });
-		this.curve?.destroy();
-		this.curve = new Curve(root, { id: 'one' });
-		requestAnimationFrame(() => this.curve.show([series])); /* once it has a size */
+		this.figure = newFigure(figureOf(job, this.tasks()), root, { id: 'one' });
+		if (!this.figure)
+			return null;
+		const series = seriesOf(job, this.models().get(job.model), this.tasks().get(job.task));
+		const figure = this.figure;
+		const none = h('p', {}, 'There is nothing to draw: no metric has a value.');
+		requestAnimationFrame(() => figure === this.figure && figure.show([series], none)); /* once it has a size */
 		return root;
 	}
 
@@ -178,16 +141,30 @@ export class Detail {
 			return job.links?.items && !isActive(job) ? this.itemsPart(job) : null;
 		const partial = !job.result || result.partial;
 		const title = partial ? 'Metrics of what was computed' : 'Metrics';
+		const [value, name] = headlineText(job.headline);
 		return h('section', { class: 'panel' },
 			h('header', { class: 'panel-head' }, h('h2', {}, title), this.downloads(job, partial)),
 			partial && h('p', { class: 'quiet' }, 'Over the units that stand; not the result of the job.'),
-			lengthTable(result.metrics), plainTable(result.metrics), positionTable(result.metrics));
+			value && h('p', { class: 'headline' }, h('strong', {}, value), ` ${name}`),
+			metricTables(result.metrics), this.browser(job));
+	}
+
+	/* A new one a job, so that what is open stays open while the rest of the page is made anew. */
+	browser(job) {
+		if (isActive(job) || !job.links?.items)
+			return null;
+		const of = `${job.id} ${timeOf(job, 'finished')}`;
+		if (this.browserOf !== of)
+			this.items = new Items(job);
+		this.browserOf = of;
+		return this.items.node;
 	}
 
 	itemsPart(job) {
 		return h('section', { class: 'panel' },
 			h('header', { class: 'panel-head' }, h('h2', {}, 'What was computed'), this.downloads(job, true)),
-			h('p', { class: 'quiet' }, 'The job did not end, so that there are no metrics; its items can be read.'));
+			h('p', { class: 'quiet' }, 'The job did not end, so that there are no metrics; its items can be read.'),
+			this.browser(job));
 	}
 
 	downloads(job, partial) {

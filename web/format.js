@@ -10,8 +10,16 @@ export const METRICS = {
 };
 export const CURVE_METRICS = Object.keys(METRICS);
 
+/* Names of metrics without lengths, where there is more to say than the name does. */
+const WORDS = {
+	accuracies: 'Accuracy', acc: 'Accuracy', acc_norm: 'Accuracy, by characters', acc_bytes: 'Accuracy, by bytes',
+	acc_token: 'Accuracy, by tokens', ppl: 'Perplexity', logprob: 'Mean log-probability',
+};
+
+export const metricLabel = (name) => WORDS[name] ?? METRICS[name]?.label ?? sentence(name.replaceAll('_', ' '));
+
 /* Metrics that count tokens: what another tokenizer makes incomparable. */
-export const perToken = (metric) => /_token$|_doc_macro$|_position$/.test(metric);
+export const perToken = (metric) => /^(nll|ppl)_token$|_doc_macro$|_position$/.test(metric);
 
 const integers = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 
@@ -47,6 +55,14 @@ export function measure(value, stderr) {
 		return [value.toExponential(3), stderr > 0 ? stderr.toExponential(1) : ''];
 	const decimals = decimalsFor(value, stderr);
 	return [fixed(value, decimals), stderr > 0 ? fixed(stderr, decimals) : ''];
+}
+
+/* A job's headline, its metric in lists: ["19.52 ± 0.53", "ppl/token at 4,096"]. */
+export function headlineText(m) {
+	if (typeof m?.value !== 'number')
+		return ['', ''];
+	const name = METRICS[m.name]?.short ?? m.name;
+	return [measureText(m.value, m.stderr), m.length > 0 ? `${name} at ${count(m.length)}` : name];
 }
 
 export function measureText(value, stderr) {
@@ -91,14 +107,28 @@ export function scheme(position) {
 	return position.factor > 1 ? `${name} ×${Number(position.factor.toPrecision(4))}` : name;
 }
 
+/* What leaves part of the data out: no protocol. */
+const SUBSETS = ['limit', 'max_docs', 'max_tokens_per_doc', 'min_doc_tokens'];
+
+/* Every parameter that is not the task's default: "shots 5, ties wrong". */
+function unusual(params, task) {
+	const fallback = new Map((task?.params ?? []).map((p) => [p.name, p.default]));
+	const plain = (v) => JSON.stringify(v ?? null);
+	return Object.entries(params)
+		.filter(([name, v]) => fallback.has(name) && !SUBSETS.includes(name) && plain(v) !== plain(fallback.get(name)))
+		.map(([name, v]) => `${name.replaceAll('_', ' ')} ${typeof v === 'boolean' ? (v ? 'on' : 'off') : v}`)
+		.join(', ');
+}
+
 /* The part of a task's parameters that changes what its number means: "sliding, stride 256, BOS per
- * document". */
-export function protocol(params) {
+ * document". `task`: its description, or undefined. */
+export function protocol(params, task) {
 	if (!params)
 		return '';
+	if (!params.protocol)
+		return unusual(params, task);
 	const words = [];
-	if (params.protocol)
-		words.push(params.protocol);
+	words.push(params.protocol);
 	if (params.protocol === 'sliding' && params.stride)
 		words.push(`stride ${params.stride}`);
 	if (params.bos && params.bos !== 'none')

@@ -1,14 +1,12 @@
-/* The list of jobs: one row a job, updated in place; a tick box puts its curve on the chart. Also the
+/* The list of jobs: one row a job, updated in place; a tick box puts its result on the chart. Also the
  * state chip and the progress line that the job's own page shares. */
 
 import { h, reconcile, setAttr, setHidden, setText } from '/dom.js';
-import { age, compact, count, duration, protocol, scheme, timeOf } from '/format.js';
-import { slotOf } from '/curve.js';
+import { isDrawable } from '/figures.js';
+import { age, compact, count, duration, headlineText, protocol, scheme, timeOf } from '/format.js';
+import { slotOf } from '/slots.js';
 
 export const isActive = (job) => ['queued', 'running', 'cancelling'].includes(job.state);
-
-/* Whether a curve can be drawn: the result stands, and it has lengths. */
-export const hasCurve = (job) => job.state === 'succeeded' && Array.isArray(job.params?.lengths);
 
 /* -- rates ------------------------------------------------------------------------------------------ */
 
@@ -103,33 +101,36 @@ function outcomeText(job) {
 function newRow(job, onTick) {
 	const box = h('input', { type: 'checkbox', onchange: () => onTick(job.id, box.checked) });
 	const parts = {
-		tick: h('label', { class: 'tick' }, box, h('span', { class: 'unseen' }, `Draw the curve of job ${job.id}`)),
+		tick: h('label', { class: 'tick' }, box, h('span', { class: 'unseen' }, `Draw job ${job.id}`)),
 		name: h('a', { class: 'row-name', href: `#/jobs/${job.id}` }),
 		scheme: h('span', { class: 'row-scheme' }),
 		what: h('span', { class: 'row-what' }),
+		score: h('span', { class: 'row-score' }, h('strong'), h('span')),
 		chip: newChip(),
 		when: h('span', { class: 'row-when' }),
 		progress: newProgress(),
 		outcome: h('p', { class: 'row-outcome' }),
 	};
 	const row = h('li', { class: 'job' }, parts.tick,
-		h('div', { class: 'row-title' }, parts.name, parts.scheme), parts.what,
+		h('div', { class: 'row-title' }, parts.name, parts.scheme), parts.what, parts.score,
 		h('div', { class: 'row-side' }, parts.chip, parts.when), parts.progress, parts.outcome);
 	row.parts = { ...parts, box };
 	return row;
 }
 
-function showRow(row, job, { models, drawn }) {
-	const { box, tick, name, scheme: schemeNode, what, chip, when, progress, outcome } = row.parts;
+function showRow(row, job, { models, tasks, drawn }) {
+	const { box, tick, name, scheme: schemeNode, what, score, chip, when, progress, outcome } = row.parts;
 	const title = titleOf(job, models);
 	const on = drawn.has(job.id);
-	box.disabled = !hasCurve(job);
+	box.disabled = !isDrawable(job, tasks);
 	box.checked = on;
 	setAttr(tick, 'class', on ? `tick slot-${slotOf(job.id)}` : 'tick');
-	setAttr(tick, 'title', box.disabled ? 'Nothing to draw: no finished curve' : 'Draw this curve');
+	setAttr(tick, 'title', box.disabled ? 'Nothing to draw: no result with a number' : 'Draw this result');
 	setText(name, title.model);
 	setText(schemeNode, [title.scheme, `#${job.id}`, job.name].filter(Boolean).join(' · '));
-	setText(what, [job.task, protocol(job.params), job.dataset].filter(Boolean).join(' · '));
+	setText(what, [job.task, protocol(job.params, tasks.get(job.task)), job.dataset].filter(Boolean).join(' · '));
+	headlineText(job.headline).forEach((words, i) => setText(score.children[i], words));
+	setHidden(score, !job.headline);
 	showChip(chip, job);
 	setText(when, whenText(job));
 	showProgress(progress, job);
@@ -139,8 +140,8 @@ function showRow(row, job, { models, drawn }) {
 	setHidden(outcome, !words);
 }
 
-/* ul: the list element. context: { models: Map name -> description, drawn: Set of ids, onTick(id, on)
- * }. */
+/* ul: the list element. context: { models, tasks: Maps name -> description, drawn: Set of ids, onTick(id,
+ * on) }. */
 export function showJobs(ul, jobs, context) {
 	reconcile(ul, jobs, (j) => j.id, (j) => newRow(j, context.onTick), (row, j) => showRow(row, j, context));
 }

@@ -1,4 +1,4 @@
-/* The page: routes (#/ and #/jobs/12), the polling loop, and which curves are drawn. It owns the state;
+/* The page: routes (#/ and #/jobs/12), the polling loop, and which jobs are drawn. It owns the state;
  * the modules beside it draw what they are given.
  *
  * Polling: each second while a job is active, slower when nothing moves, much slower in a hidden tab,
@@ -6,58 +6,88 @@
  * once. */
 
 import { ApiError, api } from '/api.js';
-import { Curve } from '/curve.js';
 import { Detail } from '/detail.js';
 import { $, announce, h, reconcile, setHidden, setText } from '/dom.js';
+import { figureOf, isDrawable, newFigure } from '/figures.js';
 import { timeOf } from '/format.js';
-import { countText, hasCurve, isActive, noteProgress, showJobs } from '/jobs.js';
+import { countText, isActive, noteProgress, showJobs } from '/jobs.js';
 import { seriesOf, subsetOf } from '/series.js';
 import { SubmitForm } from '/submit.js';
 
 const PAGE = 50;         /* jobs a page */
-const MAX_AUTO = 6;      /* curves drawn when nobody ticked any */
+const MAX_AUTO = 6;      /* jobs drawn when nobody ticked any */
 const ACTIVE_MS = 1000;
 const IDLE_MS = 4000;
 const HIDDEN_MS = 15000;
 const LISTS_MS = 60000;  /* how old the lists of models and datasets may be */
 
 const state = {
-	models: new Map(), workers: [], version: '',
+	models: new Map(), tasks: new Map(), workers: [], version: '',
 	jobs: [], older: [], next: null, loaded: false, failures: 0,
 	ticked: null,        /* Set of job ids; null: nobody ticked, so the page chooses */
+	task: null,          /* of the chart; null: nobody chose */
 	results: new Map(),  /* id -> { key, job with its result, null until it is there } */
 	listsAt: -Infinity, drawnKey: '',
 };
 
 const allJobs = () => [...state.jobs, ...state.older];
 
-/* -- which curves ----------------------------------------------------------------------------------- */
+/* -- which jobs are drawn --------------------------------------------------------------------------- */
 
-/* The newest curves that compare with the newest one (same task, dataset, subset and tokenizer), once each
- * model and parameters. */
+const drawable = (job) => isDrawable(job, state.tasks);
+
+/* A job of the list, or one that was fetched because the address named it. */
+const knownJob = (id) => allJobs().find((j) => j.id === id) ?? state.results.get(id)?.job;
+
+/* The task on the chart: the chosen one, else that of the newest ticked job, else of the newest that can be
+ * drawn. */
+function shownTask() {
+	const ticked = [...(state.ticked ?? [])].sort((a, b) => b - a).map(knownJob).find(Boolean);
+	return state.task ?? ticked?.task ?? allJobs().find(drawable)?.task ?? null;
+}
+
+/* The newest jobs that compare with the newest one (same task, dataset and subset; of curves, tokenizer, too),
+ * once each model and parameters. */
 function autoChoice() {
-	const curves = allJobs().filter(hasCurve);
-	const kind = (j) =>
-		JSON.stringify([j.task, j.dataset, subsetOf(j.params), j.plan?.model?.tokenizer_fingerprint]);
+	const jobs = allJobs().filter((j) => drawable(j) && j.task === shownTask());
+	const kind = (j) => JSON.stringify([j.dataset, subsetOf(j.params),
+		figureOf(j, state.tasks) === 'curve' && j.plan?.model?.tokenizer_fingerprint]);
 	const seen = new Set();
 	const fresh = (j) => {
 		const key = JSON.stringify([j.model, j.params, j.engine]);
 		return !seen.has(key) && seen.add(key);
 	};
-	const chosen = curves.filter((j) => kind(j) === kind(curves[0]) && fresh(j));
+	const chosen = jobs.filter((j) => kind(j) === kind(jobs[0]) && fresh(j));
 	return new Set(chosen.slice(0, MAX_AUTO).map((j) => j.id));
 }
 
 const drawnIds = () => state.ticked ?? autoChoice();
 
+/* A chart is of one task: ticking a job of another begins a new one. */
 function tick(id, on) {
-	state.ticked = new Set(drawnIds());
+	const task = knownJob(id)?.task ?? shownTask();
+	const other = on && task !== shownTask();
+	state.ticked = new Set(other ? [] : drawnIds());
+	state.task = task;
+	if (other)
+		figure.wish = null;
 	if (on)
 		state.ticked.add(id);
 	else
 		state.ticked.delete(id);
+	chartChanged();
+}
+
+function chooseTask(task) {
+	state.task = task;
+	state.ticked = null;
+	figure.wish = null;
+	chartChanged();
+}
+
+function chartChanged() {
 	writeHash();
-	refreshCurves();
+	refreshChart();
 	showList();
 }
 
@@ -66,10 +96,12 @@ function writeHash() {
 	if (currentJob())
 		return;
 	const query = new URLSearchParams();
+	if (state.task && !state.ticked)
+		query.set('task', state.task);
 	if (state.ticked)
 		query.set('jobs', [...state.ticked].join(','));
-	if (curve.metric !== 'ppl_token')
-		query.set('metric', curve.metric);
+	if (figure.wish && figure.wish !== figure.choices()[0]?.[0])
+		query.set('metric', figure.wish);
 	const text = query.toString().replaceAll('%2C', ',');
 	history.replaceState(null, '', text ? `#/?${text}` : '#/');
 }
@@ -78,9 +110,10 @@ function readHash() {
 	const query = new URLSearchParams(location.hash.split('?')[1] ?? '');
 	if (query.has('jobs'))
 		state.ticked = new Set(query.get('jobs').split(',').map(Number).filter((n) => n > 0));
-	const metric = query.get('metric');
-	if (metric && [...curve.select.options].some((o) => o.value === metric) && metric !== curve.metric)
-		curve.pick(metric);
+	if (query.has('task'))
+		state.task = query.get('task');
+	if (query.has('metric'))
+		figure.wish = query.get('metric');
 }
 
 const resultKey = (job) => `${job.id} ${timeOf(job, 'finished')}`;
@@ -100,19 +133,34 @@ async function fetchResult(id, listed) {
 	}
 }
 
+/* The panel's figure is replaced when it is to be of another kind. */
+function useFigure(kind) {
+	if (kind === figureKind)
+		return;
+	const { wish } = figure;
+	figure.destroy();
+	figureKind = kind;
+	figure = makeFigure(wish);
+}
+
 /* Fetches what is missing of the drawn results, then redraws when what is drawn changed. */
-async function refreshCurves() {
+async function refreshChart() {
 	const listed = new Map(allJobs().map((j) => [j.id, j]));
-	const wanted = () => [...drawnIds()].filter((id) => !listed.has(id) || hasCurve(listed.get(id)));
+	const wanted = () => [...drawnIds()].filter((id) => !listed.has(id) || drawable(listed.get(id)));
 	await Promise.all(wanted().map((id) => fetchResult(id, listed.get(id))));
 	const fetched = wanted().map((id) => state.results.get(id)?.job); /* somebody may have unticked meanwhile */
-	const ready = fetched.filter((j) => j && hasCurve(j)).sort((a, b) => a.id - b.id);
+	const here = (j) => j && drawable(j) && j.task === shownTask();
+	const ready = fetched.filter(here).sort((a, b) => a.id - b.id);
 	const models = [...state.models.values()].map((m) => [m.name, m.n_ctx]);
-	const key = JSON.stringify([ready.map(resultKey), models, emptyText()]);
+	const tasks = [...new Set(allJobs().filter(drawable).map((j) => j.task))].sort();
+	const key = JSON.stringify([ready.map(resultKey), models, [...state.tasks.keys()], tasks, shownTask(), emptyText()]);
 	if (key === state.drawnKey)
 		return;
 	state.drawnKey = key;
-	curve.show(ready.map((j) => seriesOf(j, state.models.get(j.model))), emptyNode());
+	if (ready.length)
+		useFigure(figureOf(ready[0], state.tasks));
+	figure.setTasks(tasks, shownTask() ?? '');
+	figure.show(ready.map((j) => seriesOf(j, state.models.get(j.model), state.tasks.get(j.task))), emptyNode());
 	showList(); /* colours are settled now */
 }
 
@@ -121,12 +169,12 @@ async function refreshCurves() {
 function emptyText() {
 	if (!state.loaded)
 		return ['Loading', ''];
-	if (allJobs().some(hasCurve))
-		return ['No curve is ticked', 'Tick jobs in the list to draw them here, one over the other.'];
+	if (allJobs().some(drawable))
+		return ['No job is ticked', 'Tick jobs in the list to draw them here, one beside the other.'];
 	if (allJobs().some(isActive))
-		return ['The first curve is being measured', 'It is drawn here when its job is done; the list shows how far it is.'];
-	return ['No curve yet', 'Tick one or more models in the form, choose a dataset, and press Evaluate. ' +
-		'Perplexity against length is drawn here when the jobs are done.'];
+		return ['The first result is being measured', 'It is drawn here when its job is done; the list shows how far it is.'];
+	return ['No result yet', 'Tick one or more models in the form, choose a task and a dataset, and press Evaluate. ' +
+		'Curves and accuracies are drawn here when the jobs are done.'];
 }
 
 function emptyNode() {
@@ -138,7 +186,7 @@ function emptyNode() {
 
 function showList() {
 	const jobs = allJobs();
-	showJobs($('jobs'), jobs, { models: state.models, drawn: drawnIds(), onTick: tick });
+	showJobs($('jobs'), jobs, { models: state.models, tasks: state.tasks, drawn: drawnIds(), onTick: tick });
 	setText($('jobs-count'), countText(jobs, state.next));
 	setHidden($('jobs-more'), !state.next);
 	const none = 'No jobs yet. The form starts one, and so does the API: POST /api/v1/jobs.';
@@ -209,7 +257,14 @@ function takeModels(models) {
 	state.models = new Map(models.map((m) => [m.name, m]));
 	form.setModels(models);
 	showList();
-	refreshCurves();
+	refreshChart();
+}
+
+function takeTasks(tasks) {
+	state.tasks = new Map(tasks.map((t) => [t.name, t]));
+	form.setTasks(tasks);
+	showList();
+	refreshChart();
 }
 
 /* Beside the polling, not in its way: a model that the server sees for the first time takes a while to
@@ -223,7 +278,7 @@ function pollLists() {
 			throw error;
 		state.listsAt = -Infinity;
 	};
-	api.tasks().then((tasks) => form.setTasks(tasks)).catch(failed);
+	api.tasks().then(takeTasks).catch(failed);
 	api.datasets().then((datasets) => form.setDatasets(datasets)).catch(failed);
 	api.models().then(takeModels).catch(failed);
 }
@@ -251,7 +306,7 @@ async function pollAll() {
 	showList();
 	showWorkers();
 	form.setWorkers(state.workers);
-	await refreshCurves();
+	await refreshChart();
 }
 
 function nextDelay() {
@@ -314,6 +369,7 @@ function route() {
 	if (id) {
 		detail.open(id);
 	} else {
+		detail.close();
 		readHash();
 		writeHash();
 	}
@@ -322,17 +378,22 @@ function route() {
 }
 
 function submitted(job) {
-	state.ticked?.add(job.id); /* its curve joins the others when it is there */
+	state.ticked?.add(job.id); /* its result joins the others when it is there */
 	state.jobs = [job, ...state.jobs.filter((j) => j.id !== job.id)];
 	showList();
 	showStatus();
 	poll();
 }
 
-const curve = new Curve($('chart'), { id: 'chart-title', onRemove: (id) => tick(id, false), onMetric: writeHash });
+const makeFigure = (wish) => newFigure(figureKind, $('chart'),
+	{ id: 'chart-title', wish, onRemove: (id) => tick(id, false), onMetric: writeHash, onTask: chooseTask });
+
+let figureKind = 'curve';
+let figure = makeFigure(null);
 const form = new SubmitForm($('submit'), submitted);
 const detail = new Detail($('detail'), {
 	models: () => state.models,
+	tasks: () => state.tasks,
 	onChanged: poll,
 	onGone: () => {
 		location.hash = '#/';

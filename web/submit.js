@@ -50,14 +50,16 @@ function paramControl(param) {
 	}
 	const placeholder = (fallback ?? null) === null ? 'not set' : null;
 	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder };
-	const input = param.type === 'integer'
-		? h('input', { type: 'text', inputmode: 'numeric', ...attributes })
-		: h('textarea', { rows: 2, ...attributes });
+	const input = param.type === 'integer list'
+		? h('textarea', { rows: 2, ...attributes })
+		: h('input', { type: 'text', inputmode: param.type === 'integer' ? 'numeric' : null, ...attributes });
 	input.value = show(fallback);
-	const words = () => input.value.split(/[\s,;]+/).filter(Boolean);
+	const typed = () => input.value.trim();
 	if (param.type === 'integer')
-		return [input, () => (input.value.trim() ? readInt(input.value.trim()) : undefined)];
-	return [input, () => (words().length ? words().map(readInt) : undefined)];
+		return [input, () => (typed() ? readInt(typed()) : undefined)];
+	if (param.type === 'integer list')
+		return [input, () => (typed() ? typed().split(/[\s,;]+/).filter(Boolean).map(readInt) : undefined)];
+	return [input, () => typed() || undefined];
 }
 
 function rangeText(param) {
@@ -71,6 +73,11 @@ function paramField(param) {
 	const [control, read] = paramControl(param);
 	return newField(`/params/${param.name}`, labelOf(param.name), control,
 		{ help: sentence(param.help ?? '').replace(/\bnull:/, 'empty:') + rangeText(param), read });
+}
+
+/* Whether a dataset's files are of a kind that the task reads. */
+function fits(dataset, task) {
+	return !task?.formats?.length || !dataset.format || task.formats.includes(dataset.format);
 }
 
 /* A model in a line, or what is wrong with it. */
@@ -120,8 +127,9 @@ export class SubmitForm {
 		this.rest = h('div', { class: 'grid' });
 		this.more = h('details', {}, h('summary', {}, 'More parameters'), this.rest);
 		this.button = h('button', { class: 'button primary', id: 'submit-button' }, 'Evaluate');
-		this.form.replaceChildren(this.modelField.node, this.dataset.node, this.task.node, this.plain, this.more,
-			this.buildEngine(), this.alert, this.button);
+		this.about = h('details', { class: 'about' }, h('summary', {}, 'What it measures'), h('dl', { class: 'metrics' }));
+		this.form.replaceChildren(this.modelField.node, this.task.node, this.about, this.dataset.node, this.plain,
+			this.more, this.buildEngine(), this.alert, this.button);
 		this.form.addEventListener('change', () => this.showButton());
 	}
 
@@ -167,15 +175,25 @@ export class SubmitForm {
 
 	setDatasets(datasets) {
 		this.datasets = datasets;
-		this.fill(this.dataset.control, datasets.map(nameOf), 'No datasets: start the server with --datasets DIR');
-		this.suggestDataset();
+		this.fillDatasets();
 	}
 
-	/* A dataset that has the task's name, until somebody chose one. */
-	suggestDataset() {
-		const names = this.datasets.map(nameOf);
-		if (!this.datasetChosen && names.includes(this.task.control.value))
-			this.dataset.control.value = this.task.control.value;
+	currentTask() {
+		return this.tasks.find((t) => nameOf(t) === this.task.control.value);
+	}
+
+	/* Those whose files the task can read first; the rest stand apart, since a name may mislead. Until
+	 * somebody chose one, the dataset that has the task's name, else the first that fits. */
+	fillDatasets() {
+		const task = this.currentTask();
+		const good = this.datasets.filter((d) => fits(d, task)).map(nameOf);
+		const rest = this.datasets.filter((d) => !fits(d, task)).map(nameOf);
+		const own = task?.dataset_optional ? [''] : [];
+		const none = 'No datasets: start the server with --datasets DIR';
+		this.fill(this.dataset.control, [...own, ...good], none, (name) => name || 'none: the task makes its own',
+			{ 'Files of another kind': rest });
+		if (!this.datasetChosen && task)
+			this.dataset.control.value = good.find((name) => name === task.name) ?? own[0] ?? good[0] ?? rest[0] ?? '';
 		this.showDataset();
 	}
 
@@ -183,7 +201,8 @@ export class SubmitForm {
 		const d = this.datasets.find((x) => nameOf(x) === this.dataset.control.value);
 		const files = d?.files > 1 ? `${count(d.files)} files, ` : '';
 		const size = d?.bytes ? compact(d.bytes).replace(/[a-zA-Z]?$/, ' $&B') : '';
-		setText(this.dataset.node.querySelector('.help'), files + size);
+		const wanted = this.currentTask()?.dataset ?? '';
+		setText(this.dataset.node.querySelector('.help'), [files + size, sentence(wanted)].filter(Boolean).join('. '));
 	}
 
 	setTasks(tasks) {
@@ -198,16 +217,21 @@ export class SubmitForm {
 		this.fill(this.device.control, ['', ...new Set(devices.filter(Boolean))], '', (d) => d || 'any');
 	}
 
-	fill(select, values, none, text = (v) => v) {
+	/* groups: { label: more values } that stand below, apart. */
+	fill(select, values, none, text = (v) => v, groups = {}) {
 		const old = select.value;
-		if (values.join('\n') === select.dataset.values)
+		const more = Object.entries(groups).filter(([, names]) => names.length);
+		const key = JSON.stringify([values, more]);
+		if (key === select.dataset.values)
 			return;
-		select.dataset.values = values.join('\n');
-		const options = values.map((v) => h('option', { value: v }, text(v)));
-		select.replaceChildren(...(options.length ? options : [h('option', { value: '' }, none)]));
-		if (values.includes(old))
+		select.dataset.values = key;
+		const option = (v) => h('option', { value: v }, text(v));
+		const below = more.map(([label, names]) => h('optgroup', { label }, names.map(option)));
+		const all = [...values, ...more.flatMap(([, names]) => names)];
+		select.replaceChildren(...(all.length ? [...values.map(option), ...below] : [h('option', { value: '' }, none)]));
+		if (all.includes(old))
 			select.value = old;
-		select.disabled = values.length === 0;
+		select.disabled = all.length === 0;
 	}
 
 	showModels() {
@@ -241,7 +265,12 @@ export class SubmitForm {
 		this.rest.replaceChildren(...this.params.slice(N_PLAIN).map((f) => f.node));
 		setHidden(this.more, this.params.length <= N_PLAIN);
 		setText(this.task.node.querySelector('.help'), sentence(task?.summary ?? ''));
-		this.suggestDataset();
+		const metrics = task?.metrics ?? [];
+		this.about.lastChild.replaceChildren(...metrics.map((m) =>
+			h('div', {}, h('dt', {}, m.name), h('dd', {}, `${sentence(m.help)} (${m.unit})`))));
+		setHidden(this.about, metrics.length === 0);
+		this.datasetChosen = false;
+		this.fillDatasets();
 	}
 
 	showButton() {
@@ -252,7 +281,7 @@ export class SubmitForm {
 	/* -- errors -- */
 
 	fields() {
-		return [this.modelField, this.dataset, this.task, ...this.params, ...this.engineFields];
+		return [this.modelField, this.task, this.dataset, ...this.params, ...this.engineFields];
 	}
 
 	clearErrors() {
