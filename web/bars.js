@@ -1,9 +1,9 @@
 /* Metrics without lengths as horizontal bars with whiskers of a standard error: the parts of a task
  * (paradigms, kinds), best first and their mean last; or its accuracies; one bar a job in each row.
- * Whiskers and the values at the bars' ends are a plugin of ours. */
+ * Whiskers, the values at the bars' ends and the lines of means are plugins of ours. */
 
 import { Figure } from '/figure.js';
-import { count, measureText, metricLabel } from '/format.js';
+import { count, metricLabel, metricText } from '/format.js';
 import { barChoices, barCsv, barRows } from '/series.js';
 import { slotOf, swatch } from '/slots.js';
 
@@ -37,11 +37,33 @@ const whiskers = {
 				}
 				ctx.stroke();
 			}
-			if (bar.height < 9)
+			if (bar.height < 11)
 				return;
 			ctx.fillStyle = options.quiet;
-			ctx.fillText(measureText(m.value, m.stderr).split(' ')[0], high + 6, bar.y);
+			ctx.fillText(metricText(m).split(' ')[0], high + 6, bar.y);
 		}));
+		ctx.restore();
+	},
+};
+
+/* A dashed line at the mean over parts, one a job, under the bars. */
+const meanLines = {
+	id: 'meanLines',
+	beforeDatasetsDraw(chart, _, options) {
+		const { ctx, chartArea, scales } = chart;
+		ctx.save();
+		ctx.setLineDash([3, 4]);
+		chart.data.datasets.forEach((dataset) => {
+			const mean = dataset.cells[options.row]?.value;
+			if (typeof mean !== 'number')
+				return;
+			const x = Math.round(scales.x.getPixelForValue(mean)) + 0.5;
+			ctx.strokeStyle = dataset.borderColor;
+			ctx.beginPath();
+			ctx.moveTo(x, chartArea.top);
+			ctx.lineTo(x, chartArea.bottom);
+			ctx.stroke();
+		});
 		ctx.restore();
 	},
 };
@@ -82,11 +104,11 @@ export class Bars extends Figure {
 	table() {
 		const part = this.rows().some((row) => row.group);
 		return [part ? 'Group' : 'Metric', this.rows().map((row) =>
-			[row.label, ...row.cells.map((m) => (m ? measureText(m.value, m.stderr) : '–'))])];
+			[row.label, ...row.cells.map(metricText)])];
 	}
 
 	thickness() {
-		return this.all.length > 1 ? 11 : this.rows().length > 24 ? 13 : 20;
+		return this.rows().length > 24 ? 13 : this.all.length > 1 ? 15 : 20;
 	}
 
 	height() {
@@ -105,7 +127,7 @@ export class Bars extends Figure {
 				borderSkipped: false, barThickness: this.thickness() - 1, pointStyle: 'rect',
 			};
 		});
-		return { type: 'bar', data: { labels: rows.map((row) => row.label), datasets }, plugins: [whiskers],
+		return { type: 'bar', data: { labels: rows.map((row) => row.label), datasets }, plugins: [meanLines, whiskers],
 			options: this.options(colours, rows) };
 	}
 
@@ -128,8 +150,8 @@ export class Bars extends Figure {
 			scales: {
 				x: {
 					min: 0, max: fraction && end > 0.5 ? Math.max(1, end) : end, grid,
-					title: { display: true, text: metricLabel(this.metric), color: colours.quiet, font },
-					ticks: { color: colours.quiet, maxRotation: 0, callback: (v) =>
+					title: { display: rows.some((row) => row.group), text: metricLabel(this.metric), color: colours.quiet, font },
+					ticks: { color: colours.quiet, maxRotation: 0, includeBounds: false, callback: (v) =>
 						(fraction && v > 1 ? '' : Number(v.toPrecision(6)).toLocaleString('en-US')) },
 				},
 				y: {
@@ -144,6 +166,7 @@ export class Bars extends Figure {
 			plugins: {
 				legend: { display: false },
 				whiskers: { ink: colours.text, quiet: colours.quiet },
+				meanLines: { row: rows.findIndex((row) => row.mean) },
 				tooltip: this.tips(colours, rows),
 			},
 		};
@@ -155,7 +178,7 @@ export class Bars extends Figure {
 				title: (items) => (items.length ? rows[items[0].dataIndex].label : ''),
 				label: (item) => {
 					const m = item.dataset.cells[item.dataIndex];
-					const value = m ? measureText(m.value, m.stderr) + (m.n ? `   n ${count(m.n)}` : '') : '–';
+					const value = metricText(m) + (m?.n ? `   n ${count(m.n)}` : '');
 					const { label } = item.dataset;
 					return item.chart.width < 560 ? [label, value] : `${label}:  ${value}`;
 				},

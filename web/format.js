@@ -12,8 +12,8 @@ export const CURVE_METRICS = Object.keys(METRICS);
 
 /* Names of metrics without lengths, where there is more to say than the name does. */
 const WORDS = {
-	accuracies: 'Accuracy', acc: 'Accuracy', acc_norm: 'Accuracy, by characters', acc_bytes: 'Accuracy, by bytes',
-	acc_token: 'Accuracy, by tokens', ppl: 'Perplexity', logprob: 'Mean log-probability',
+	accuracies: 'Accuracy', acc: 'Accuracy', acc_norm: 'Accuracy by characters', acc_bytes: 'Accuracy by bytes',
+	acc_token: 'Accuracy by tokens', ppl: 'Perplexity', logprob: 'Mean log-probability',
 };
 
 export const metricLabel = (name) => WORDS[name] ?? METRICS[name]?.label ?? sentence(name.replaceAll('_', ' '));
@@ -57,12 +57,24 @@ export function measure(value, stderr) {
 	return [fixed(value, decimals), stderr > 0 ? fixed(stderr, decimals) : ''];
 }
 
+/* A metric object's value and standard error: a count, a fraction with the four digits that the field prints
+ * ("0.3256 ± 0.0065"), or as measureText. */
+export function metricText(m) {
+	if (typeof m?.value !== 'number')
+		return '–';
+	if (m.unit === 'items')
+		return count(m.value);
+	if (m.unit === 'fraction')
+		return fixed(m.value, 4) + (m.stderr > 0 ? ` ± ${fixed(m.stderr, 4)}` : '');
+	return measureText(m.value, m.stderr);
+}
+
 /* A job's headline, its metric in lists: ["19.52 ± 0.53", "ppl/token at 4,096"]. */
 export function headlineText(m) {
 	if (typeof m?.value !== 'number')
 		return ['', ''];
 	const name = METRICS[m.name]?.short ?? m.name;
-	return [measureText(m.value, m.stderr), m.length > 0 ? `${name} at ${count(m.length)}` : name];
+	return [metricText(m), m.length > 0 ? `${name} at ${count(m.length)}` : name];
 }
 
 export function measureText(value, stderr) {

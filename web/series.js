@@ -95,7 +95,7 @@ export function barRows(all, choice) {
 		const groups = distinctOf(all.flatMap((s) => s.metrics).filter((m) => m.name === name && m.group).map((m) => m.group));
 		const rows = groups.map((group) => ({ label: group, group, mean: false, cells: at(name, group) }));
 		rows.sort((a, b) => size(b) - size(a));
-		const label = groups.length ? `mean of ${groups.length}` : metricLabel(name);
+		const label = groups.length ? `mean of ${groups.length}` : name;
 		return [...rows, { label, group: null, mean: groups.length > 0, cells: at(name, null) }];
 	}).filter((row) => row.cells.some(Boolean));
 }

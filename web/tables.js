@@ -1,7 +1,7 @@
 /* A result's metrics as tables: by length, by part of the task, the rest, by position. */
 
 import { h } from '/dom.js';
-import { METRICS, count, measureText, span } from '/format.js';
+import { METRICS, count, metricText, span } from '/format.js';
 
 export function table(caption, head, rows, last = 0) {
 	const row = (cells, i) => h('tr', { class: rows.length - i <= last ? 'total' : null }, cells.map((cell, k) =>
@@ -13,11 +13,9 @@ export function table(caption, head, rows, last = 0) {
 }
 
 function valueText(m) {
-	if (!m)
-		return '–';
-	if (typeof m.value !== 'number')
+	if (m && typeof m.value !== 'number')
 		return `– (${(m.reason ?? 'not measured').replaceAll('_', ' ')})`;
-	return m.unit === 'items' ? count(m.value) : measureText(m.value, m.stderr);
+	return metricText(m);
 }
 
 const countText = (n) => (n === undefined || n === null ? '–' : count(n));
