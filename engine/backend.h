@@ -3,9 +3,9 @@
  *
  * Rows are the batch's tokens whose hidden state is needed, compacted in batch order (the last token of a leaf
  * segment predicts nothing and has no row). Ops are called in order: begin; embed over all chunks; for each layer,
- * for each chunk of rows: qkv, attention, mlp; then head over chunks of scored predictions; end. Keys and values of
- * earlier rows of the layer stay until the next layer's first qkv. A chunk is whole multiples of 64 rows but for the
- * last. */
+ * for each chunk of rows: qkv, (read_qk,) attention, mlp; then head over chunks of scored predictions; end. Keys and
+ * values of earlier rows of the layer stay until the next layer's first qkv. A chunk is whole multiples of 64 rows but
+ * for the last. */
 #ifndef FATHOM_ENGINE_BACKEND_H
 #define FATHOM_ENGINE_BACKEND_H
 
@@ -22,6 +22,7 @@ struct pass {
 	const uint32_t *pred_row;    /* [n_pred] ascending within a segment */
 	const uint32_t *pred_target; /* [n_pred] */
 	uint32_t n_pred;
+	bool probed; /* read_qk will be called */
 };
 
 /* A segment's rows, and where its chain runs: ancestors are followed through `parent`. */
@@ -47,6 +48,10 @@ struct backend_ops {
 	err_code (*embed)(struct backend *b, uint32_t row0, uint32_t row1, struct err *e);
 	/* x -> rmsnorm -> q, k, v (+bias) -> position scheme; keys and values kept for the layer */
 	err_code (*qkv)(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
+	/* After the qkv of a chunk and before its attention, in a pass that is probed: turned queries and keys of rows
+	 * row0..row1 of the chunk, unscaled, in f32: q [n, n_head, d_qk], k [n, n_kv_head, d_qk], where d_qk is
+	 * head_dim, or under pope twice that: cosines, then sines */
+	err_code (*read_qk)(struct backend *b, uint32_t row0, uint32_t row1, float *q, float *k, struct err *e);
 	/* softmax(q k^T scale) v over each row's chain -> o projection -> x += */
 	err_code (*attention)(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
 	/* x -> rmsnorm -> act(gate) * up, or act(up) -> down -> x += */

@@ -376,6 +376,7 @@ const struct backend_ops backend_cpu = {
     .begin = cpu_begin,
     .embed = cpu_embed,
     .qkv = cpu_qkv,
+    .read_qk = cpu_read_qk,
     .attention = cpu_attention,
     .mlp = cpu_mlp,
     .head = cpu_head,

@@ -73,6 +73,7 @@ static inline uint32_t count_panels(const struct pass_segment *s)
 /* The ops of struct backend_ops. */
 err_code cpu_embed(struct backend *b, uint32_t row0, uint32_t row1, struct err *e);
 err_code cpu_qkv(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
+err_code cpu_read_qk(struct backend *b, uint32_t row0, uint32_t row1, float *q, float *k, struct err *e);
 err_code cpu_attention(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
 err_code cpu_mlp(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
 err_code cpu_head(struct backend *b, uint32_t pred0, uint32_t pred1, struct token_score *out, struct err *e);

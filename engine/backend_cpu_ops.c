@@ -83,6 +83,12 @@ err_code cpu_embed(struct backend *b, uint32_t row0, uint32_t row1, struct err *
 	return ERR_OK;
 }
 
+/* What queries are multiplied by: attention's exponential is 2^x. */
+static float q_scale(const struct backend *b)
+{
+	return b->c.attention_scale * 1.44269504f;
+}
+
 static void qkv_tile(void *arg, uint32_t task, uint32_t thread)
 {
 	struct backend *b = arg;
@@ -111,7 +117,7 @@ static void qkv_tile(void *arg, uint32_t task, uint32_t thread)
 	    .cos_delta = l->cos_delta,
 	    .sin_delta = l->sin_delta,
 	    .amplitude = b->table.amplitude,
-	    .q_scale = b->c.attention_scale * 1.44269504f,
+	    .q_scale = q_scale(b),
 	    .n_rows = n,
 	    .n_head = b->c.n_head,
 	    .n_kv_head = b->c.n_kv_head,
@@ -171,6 +177,43 @@ err_code cpu_qkv(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1
 	if ((rc = check_op(b, "queries, keys and values", e)))
 		return rc;
 	stitch(b);
+	return ERR_OK;
+}
+
+/* An element of the type, out of words that hold one f32 or a pair of bf16. */
+static float word_element(const float *words, size_t i, enum kern_type type)
+{
+	uint32_t bits;
+	uint16_t half;
+	float x;
+
+	if (type == KERN_F32)
+		return words[i];
+	memcpy(&half, (const char *)words + i * sizeof half, sizeof half);
+	bits = (uint32_t)half << 16;
+	memcpy(&x, &bits, sizeof x);
+	return x;
+}
+
+err_code cpu_read_qk(struct backend *b, uint32_t row0, uint32_t row1, float *q, float *k, struct err *e)
+{
+	size_t width = (size_t)b->c.n_head * b->d_qk, k_words = kern_k_panel_words(b->d_qk, b->type);
+	uint32_t pair = 4 / (uint32_t)kern_type_size(b->type);
+
+	(void)e;
+	for (uint32_t r = row0; r < row1; r++) {
+		uint32_t column = b->pass.pos[r] % KERN_PANEL;
+
+		for (size_t i = 0; i < width; i++)
+			*q++ = word_element(b->q, (r - b->row0) * width + i, b->type) / q_scale(b);
+		for (uint32_t h = 0; h < b->c.n_kv_head; h++) {
+			const float *panel = b->k + h * b->k_head_words + b->row_panel[r] * k_words;
+
+			for (uint32_t c = 0; c < b->d_qk; c++)
+				*k++ =
+				    word_element(panel + (size_t)(c / pair) * KERN_PANEL + column, c % pair, b->type);
+		}
+	}
 	return ERR_OK;
 }
 

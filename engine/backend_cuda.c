@@ -39,7 +39,7 @@ static void *carve(char *base, size_t *at, size_t bytes)
 
 uint32_t cuda_count_freq(const struct model_config *c)
 {
-	return c->position.type == POSITION_POPE ? c->head_dim : c->head_dim / 2;
+	return position_count_freq(&c->position, c->head_dim);
 }
 
 static bool fuses_qkv(const struct model_config *c, const struct kern_attention_shape *s, enum kern_type type,
@@ -372,6 +372,7 @@ const struct backend_ops backend_cuda = {
     .begin = cuda_begin,
     .embed = cuda_embed,
     .qkv = cuda_qkv,
+    .read_qk = cuda_read_qk,
     .attention = cuda_attention,
     .mlp = cuda_mlp,
     .head = cuda_head,

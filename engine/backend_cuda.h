@@ -140,6 +140,7 @@ void cuda_release_pass(struct backend *b);
 /* backend_cuda_ops.c */
 err_code cuda_embed(struct backend *b, uint32_t row0, uint32_t row1, struct err *e);
 err_code cuda_qkv(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
+err_code cuda_read_qk(struct backend *b, uint32_t row0, uint32_t row1, float *q, float *k, struct err *e);
 err_code cuda_attention(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
 err_code cuda_mlp(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);
 err_code cuda_head(struct backend *b, uint32_t pred0, uint32_t pred1, struct token_score *out, struct err *e);

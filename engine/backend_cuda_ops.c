@@ -1,10 +1,12 @@
 /* The CUDA backend's ops: launches, in order, on one stream; nothing waits, but for a large pass that would run too far
- * ahead of the device to be stopped.
+ * ahead of the device to be stopped, and for what a probe reads.
  *
  * A branch leaves its output in y; the next norm adds it, and the branch's bias, to the residual x. */
 #include <cuda_runtime_api.h>
+#include <stdlib.h>
 
 #include "engine/backend_cuda.h"
+#include "engine/buf.h"
 
 /* Where a row of x or y, or a word of what went up, lies. */
 static float *x_at(const struct backend *b, uint32_t row)
@@ -157,6 +159,53 @@ err_code cuda_qkv(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row
 	    (rc = spread(b, layer, row0, row1)) || (rc = stitch(b, row0)))
 		return fail("queries, keys and values", layer, rc, e);
 	return ERR_OK;
+}
+
+/* staged [n_heads, n_staged, d_qk as stored] qk_type to out [n, n_heads, d_qk] f32. Row r of n lies at slot[r] -
+ * slot[0], or at r. */
+static void unpack(const struct backend *b, const void *staged, uint32_t n_heads, uint32_t n_staged,
+                   const uint32_t *slot, uint32_t n, float *out)
+{
+	struct tensor t = {.data = staged, .dtype = b->shape.qk_type == KERN_F32 ? DTYPE_F32 : DTYPE_F16};
+	uint32_t halves = b->c.position.type == POSITION_POPE ? 2 : 1, stored = b->shape.d_qk / halves;
+
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t h = 0; h < n_heads; h++)
+			for (uint32_t i = 0; i < halves; i++, out += b->c.head_dim) {
+				size_t row = (size_t)h * n_staged + (slot ? slot[r] - slot[0] : r);
+
+				tensor_to_f32(&t, (row * halves + i) * stored, b->c.head_dim, out);
+			}
+}
+
+/* Waits for the device: a pass that is probed is not a fast one. */
+err_code cuda_read_qk(struct backend *b, uint32_t row0, uint32_t row1, float *q, float *k, struct err *e)
+{
+	size_t vector = b->shape.d_qk * kern_type_size(b->shape.qk_type);
+	const uint32_t *slot = b->host_up + b->at.slot + row0;
+	uint32_t n = row1 - row0, n_slots = slot[n - 1] - slot[0] + 1; /* slots ascend with rows */
+	char *staged_q = mem_alloc((size_t)b->c.n_head * n, vector, e);
+	char *staged_k = mem_alloc((size_t)b->c.n_kv_head * n_slots, vector, e);
+	const char *from_q = (const char *)b->arena.q + row0 % b->chunk * vector;
+	const char *from_k = (const char *)b->arena.k + slot[0] * vector;
+	int rc;
+
+	if (!staged_q || !staged_k) {
+		free(staged_q);
+		free(staged_k);
+		return e->code;
+	}
+	if (!(rc = cudaMemcpy2DAsync(staged_q, n * vector, from_q, b->arena.has.chunk * vector, n * vector, b->c.n_head,
+	                             cudaMemcpyDeviceToHost, b->stream)) &&
+	    !(rc = cudaMemcpy2DAsync(staged_k, n_slots * vector, from_k, b->arena.has.slots * vector, n_slots * vector,
+	                             b->c.n_kv_head, cudaMemcpyDeviceToHost, b->stream)) &&
+	    !(rc = cudaStreamSynchronize(b->stream))) {
+		unpack(b, staged_q, b->c.n_head, n, NULL, n, q);
+		unpack(b, staged_k, b->c.n_kv_head, n_slots, slot, n, k);
+	}
+	free(staged_q);
+	free(staged_k);
+	return rc ? cuda_error(e, rc, "reading queries and keys") : ERR_OK;
 }
 
 err_code cuda_attention(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e)

@@ -314,7 +314,7 @@ static void remember(struct backend *b)
 
 static enum pass_mode choose_mode(struct backend *b)
 {
-	if (!is_small(b))
+	if (!is_small(b) || b->pass.probed) /* a probe waits in the middle */
 		return PASS_LAUNCH;
 	if (find_graph(b))
 		return PASS_REPLAY;

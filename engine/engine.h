@@ -59,6 +59,18 @@ void session_close(struct session *s); /* NULL is fine */
  * ERR_CANCELLED after session_stop. On failure `out` is unspecified and the session stays usable. */
 err_code session_score(struct session *s, const struct batch *b, struct token_score *out, struct err *e);
 
+/* How much a model uses each frequency of its positions: the magnitude of what the frequency turns. rope: the 2-norm of
+ * the pair, without the scaling's amplitude; pope: the element's softplus. Summed over rows and heads. */
+struct frequency_use {
+	double *sums;    /* [n_layer, 2, position_count_freq] queries, then keys; the caller's */
+	uint64_t n_rows; /* that were summed. A row is as in model_flops. */
+};
+
+/* From now on session_score adds to `use` as well (borrowed; NULL: no more). Rows are added one by one in the order of
+ * the batch, so that equal batches give equal bits, whatever the chunk. After a failure `use` is unspecified. It
+ * makes a GPU wait for the host. */
+void session_probe(struct session *s, struct frequency_use *use);
+
 /* From any thread: makes the running (or next) session_score return ERR_CANCELLED soon; stays in force until
  * session_resume. Polled between layers and chunks of rows. */
 void session_stop(struct session *s);

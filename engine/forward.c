@@ -98,6 +98,7 @@ void forward_release(struct forward_control *c)
 {
 	struct layout *l = c->layout;
 
+	probe_release(&c->probe);
 	if (!l)
 		return;
 	segments_release(l);
@@ -262,9 +263,10 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static err_code run_layer(const struct backend_ops *ops, struct backend *b, uint32_t layer, uint32_t n_rows,
-                          struct progress *p, struct err *e)
+static err_code run_layer(const struct backend_ops *ops, struct backend *b, const struct model_config *c,
+                          uint32_t layer, uint32_t n_rows, struct progress *p, struct err *e)
 {
+	struct probe *probe = &p->control->probe;
 	uint32_t chunk = ops->chunk_rows(b);
 
 	for (uint32_t r0 = 0, r1; r0 < n_rows; r0 = r1) {
@@ -272,6 +274,7 @@ static err_code run_layer(const struct backend_ops *ops, struct backend *b, uint
 
 		r1 = r0 + min_u32(chunk, n_rows - r0);
 		if ((rc = check_stop(p, e)) || (rc = ops->qkv(b, layer, r0, r1, e)) ||
+		    (probe->use && (rc = probe_rows(probe, ops, b, c, layer, r0, r1, e))) ||
 		    (rc = ops->attention(b, layer, r0, r1, e)) || (rc = ops->mlp(b, layer, r0, r1, e)))
 			return rc;
 		progress_add(p, r1 - r0);
@@ -279,8 +282,8 @@ static err_code run_layer(const struct backend_ops *ops, struct backend *b, uint
 	return ERR_OK;
 }
 
-static err_code run_pass(const struct backend_ops *ops, struct backend *b, const struct layout *l, uint32_t n_layer,
-                         struct progress *p, struct err *e)
+static err_code run_pass(const struct backend_ops *ops, struct backend *b, const struct layout *l,
+                         const struct model_config *c, struct progress *p, struct err *e)
 {
 	uint32_t chunk = ops->chunk_rows(b);
 	err_code rc;
@@ -290,9 +293,11 @@ static err_code run_pass(const struct backend_ops *ops, struct backend *b, const
 		if ((rc = ops->embed(b, r0, r1, e)))
 			return rc;
 	}
-	for (uint32_t layer = 0; layer < n_layer; layer++)
-		if ((rc = run_layer(ops, b, layer, l->n_rows, p, e)))
+	for (uint32_t layer = 0; layer < c->n_layer; layer++)
+		if ((rc = run_layer(ops, b, c, layer, l->n_rows, p, e)))
 			return rc;
+	if (p->control->probe.use)
+		p->control->probe.use->n_rows += l->n_rows;
 	for (uint32_t p0 = 0, p1; p0 < l->n_pred; p0 = p1) {
 		p1 = p0 + min_u32(chunk, l->n_pred - p0);
 		if ((rc = check_stop(p, e)) || (rc = ops->head(b, p0, p1, l->scores, e)))
@@ -317,12 +322,19 @@ err_code forward_run(const struct backend_ops *ops, struct backend *b, const str
 	if ((rc = layout_fill(l, batch, config->n_vocab, e)) || (rc = check_stop(&p, e)))
 		return rc;
 	if (l->n_pred) {
-		pass = (struct pass){l->tokens,         l->pos,      l->n_rows,      l->segments,
-		                     batch->n_segments, l->pred_row, l->pred_target, l->n_pred};
+		pass = (struct pass){l->tokens,
+		                     l->pos,
+		                     l->n_rows,
+		                     l->segments,
+		                     batch->n_segments,
+		                     l->pred_row,
+		                     l->pred_target,
+		                     l->n_pred,
+		                     control->probe.use != NULL};
 		p.n_steps = (uint64_t)l->n_rows * config->n_layer + l->n_pred;
 		if ((rc = ops->begin(b, &pass, e)))
 			return rc;
-		rc = run_pass(ops, b, l, config->n_layer, &p, e);
+		rc = run_pass(ops, b, l, config, &p, e);
 		if (rc)
 			ops->end(b, &ignored);
 		else

@@ -503,10 +503,15 @@ static long double frequency(const struct position *p, uint32_t head_dim, uint32
 	return p->f32_freq ? (float)theta : theta;
 }
 
+uint32_t position_count_freq(const struct position *p, uint32_t head_dim)
+{
+	return p->type == POSITION_POPE ? head_dim : head_dim / 2;
+}
+
 err_code position_table_init(struct position_table *t, const struct position *p, uint32_t head_dim, uint64_t length,
                              struct err *e)
 {
-	uint32_t n = p->type == POSITION_POPE ? head_dim : head_dim / 2;
+	uint32_t n = position_count_freq(p, head_dim);
 	uint64_t *freq = mem_alloc(n, sizeof *freq, e);
 
 	(void)length; /* for schemes that depend on it */

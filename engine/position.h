@@ -42,9 +42,13 @@ err_code position_override(struct position *p, const struct json *override, uint
  * The type is "rope", "linear", "yarn" or "pope". */
 void position_write(const struct position *p, struct json_writer *w, const char *key);
 
+/* How many frequencies a head has: rope, its pairs, head_dim/2; pope, its elements, head_dim. What is turned by
+ * frequency i stands in elements i and i + this many of a turned query or key. */
+uint32_t position_count_freq(const struct position *p, uint32_t head_dim);
+
 /* Frequencies for a chain of `length` positions. */
 struct position_table {
-	uint32_t n_freq; /* rope: head_dim/2; pope: head_dim */
+	uint32_t n_freq; /* position_count_freq */
 	uint64_t *freq;  /* [n_freq] owned: round(theta_c / 2pi * 2^64) */
 	float amplitude;
 };

@@ -56,6 +56,11 @@ err_code session_score(struct session *s, const struct batch *b, struct token_sc
 	return forward_run(s->ops, s->backend, &s->model->config, b, &s->control, out, e);
 }
 
+void session_probe(struct session *s, struct frequency_use *use)
+{
+	s->control.probe.use = use;
+}
+
 void session_stop(struct session *s)
 {
 	atomic_store(&s->control.stop, true);

@@ -273,6 +273,8 @@ struct run {
 	struct batch_builder built; /* of the units now scored together */
 	struct token_score *scores; /* [cap_scores] owned: of built.tokens */
 	size_t cap_scores;
+	struct frequency_use use; /* sums [n_sums] owned: of the unit that is scored, if its task asks */
+	size_t n_sums;
 };
 
 /* Scores segments first..end as one batch. */
@@ -351,6 +353,9 @@ static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, s
 	err_code rc = at ? ERR_OK : ERR_MEMORY;
 
 	r->built.n_tokens = r->built.n_segments = 0;
+	r->use.n_rows = 0;
+	if (r->use.sums)
+		memset(r->use.sums, 0, r->n_sums * sizeof *r->use.sums);
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		at[i] = r->built.n_tokens;
 		rc = t->add(r->ev->plan, units[i], &r->built, e);
@@ -361,7 +366,8 @@ static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, s
 		struct json_writer w = JSON_WRITER(&all);
 		size_t start = all.len;
 
-		rc = t->result(r->ev->plan, units[i], r->scores + at[i], &w, e);
+		rc = t->use_result ? t->use_result(r->ev->plan, units[i], &r->use, &w, e)
+		                   : t->result(r->ev->plan, units[i], r->scores + at[i], &w, e);
 		buf_putc(&all, '\0');
 		at[i] = start;
 	}
@@ -423,24 +429,40 @@ static err_code run_group(struct run *r, const uint32_t *units, uint32_t n, stru
 	return ERR_OK;
 }
 
+static err_code open_probe(struct run *r, struct err *e)
+{
+	const struct model_config *c = &r->ev->model->config;
+
+	if (!r->ev->task->use_result)
+		return ERR_OK;
+	r->n_sums = 2 * (size_t)c->n_layer * position_count_freq(&c->position, c->head_dim);
+	r->use.sums = mem_zalloc(r->n_sums, sizeof *r->use.sums, e);
+	if (!r->use.sums)
+		return e->code;
+	session_probe(r->session, &r->use);
+	return ERR_OK;
+}
+
 err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t *units, uint32_t n,
                         const struct evaluation_sink *sink, struct err *e)
 {
 	struct run r = {.ev = ev, .session = s, .sink = sink, .budget = session_batch_tokens(s)};
-	err_code rc = ERR_OK;
-	uint32_t i, together;
+	uint32_t most = ev->task->use_result ? 1 : MAX_TOGETHER, i, together;
+	err_code rc = open_probe(&r, e);
 
 	for (i = 0; i < n && !rc; i += together) {
 		uint64_t tokens = ev->unit_tokens[units[i]];
 
-		for (together = 1; i + together < n && together < MAX_TOGETHER; together++) {
+		for (together = 1; i + together < n && together < most; together++) {
 			tokens += ev->unit_tokens[units[i + together]];
 			if (tokens > r.budget)
 				break;
 		}
 		rc = run_group(&r, units + i, together, e);
 	}
+	session_probe(s, NULL);
 	batch_builder_release(&r.built);
 	free(r.scores);
+	free(r.use.sums);
 	return rc;
 }

@@ -76,6 +76,10 @@ struct task {
 	err_code (*result)(const void *plan, uint32_t unit, const struct token_score *scores, struct json_writer *w,
 	                   struct err *e);
 
+	/* In place of `result`: a task that asks what session_probe sums. Its units are scored one at a time. */
+	err_code (*use_result)(const void *plan, uint32_t unit, const struct frequency_use *use, struct json_writer *w,
+	                       struct err *e);
+
 	/* Folds. metrics: into the open array of w. */
 	err_code (*fold_metrics)(const struct param_value *v, const struct unit_source *units, struct json_writer *w,
 	                         struct err *e);
@@ -91,7 +95,8 @@ struct task {
 	ROW(lambada)                                                                                                   \
 	ROW(piqa)                                                                                                      \
 	ROW(arc_easy)                                                                                                  \
-	ROW(choices)
+	ROW(choices)                                                                                                   \
+	ROW(frequency_use)
 #define TASK_DECLARE(name) extern const struct task task_##name;
 TASKS(TASK_DECLARE)
 

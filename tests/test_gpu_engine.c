@@ -295,6 +295,125 @@ START_TEST(the_29m_models_agree_with_the_reference)
 }
 END_TEST
 
+/* -- frequency use --------------------------------------------------------------------------------- */
+
+/* Sums of what is packed, which is run. free() them. */
+static double *probe(struct session *s, const struct model *m, size_t *n)
+{
+	struct frequency_use use = {.n_rows = 0};
+	uint32_t ends = 0;
+
+	*n = 2 * m->config.n_layer * position_count_freq(&m->config.position, m->config.head_dim);
+	use.sums = calloc(*n, sizeof *use.sums);
+	ck_assert_ptr_nonnull(use.sums);
+	session_probe(s, &use);
+	pack_run(s);
+	session_probe(s, NULL);
+	for (uint32_t i = 0; i < packed.n_segments;
+	     i++) /* every token of these packs but the last of a leaf has a row */
+		ends += i + 1 == packed.n_segments || packed.segments[i + 1].parent != (int32_t)i;
+	ck_assert_uint_eq(use.n_rows, packed.n_tokens - ends);
+	return use.sums;
+}
+
+/* Every sum within `relative` of the CPU's in f32: f32 differs in the order of sums; a half type rounds what is
+ * normed, multiplied and stored (2^-9 or 2^-12 an element), of which a mean over thousands keeps less. */
+static void check_use(const struct model *m, const char *what)
+{
+	struct session *s = open_session(m, "cpu", "f32", 0, 0);
+	size_t n;
+	double *want = probe(s, m, &n);
+
+	session_close(s);
+	for (size_t d = 0; d < COUNT(dtypes); d++) {
+		double relative = !d ? 2e-5 : d == 1 ? 0x1p-7 : 0x1p-9, worst = 0, *got;
+
+		if (!offers(dtypes[d]))
+			continue;
+		s = open_session(m, device, dtypes[d], 0, 0);
+		got = probe(s, m, &n);
+		session_close(s);
+		for (size_t i = 0; i < n; i++) {
+			double off = fabs(got[i] / want[i] - 1);
+
+			worst = off > worst ? off : worst;
+			ck_assert_msg(off <= relative, "%s, %s: sum %zu of %zu: %.9g, not %.9g", what, dtypes[d], i, n,
+			              got[i], want[i]);
+		}
+		fprintf(stderr, "  %s, %s: frequency use off by %.1e at most\n", what, dtypes[d], worst);
+		free(got);
+	}
+	free(want);
+}
+
+START_TEST(frequencies_are_used_as_on_the_cpu_in_every_architecture)
+{
+	char what[64];
+
+	if (!present("frequency use"))
+		return;
+	for (size_t i = 0; i < COUNT(shapes); i++) {
+		struct model *m = make(&shapes[i]);
+
+		snprintf(what, sizeof what, "shape %zu (%s %u)", i, shapes[i].position, shapes[i].head_dim);
+		pack_edges(shapes[i].n_vocab);
+		check_use(m, what);
+		model_free(m);
+	}
+}
+END_TEST
+
+START_TEST(trained_models_use_frequencies_as_on_the_cpu)
+{
+	struct model *m = NULL;
+	struct token_list text;
+
+	if (!present("frequency use of the demo's models"))
+		return;
+	ck_ok(model_open(demo[_i], NULL, &m, &e), &e);
+	text = read_text(m);
+	pack_clear();
+	pack_add(-1, text.ids, 1025);
+	pack_add(0, text.ids + 1025, 100); /* keys that are copied between panels count once */
+	pack_add(-1, text.ids, 257);
+	check_use(m, demo[_i]);
+	token_list_release(&text);
+	model_free(m);
+}
+END_TEST
+
+/* Chunks of another size; passes that were captured, and would be replayed; scores beside the probe. */
+START_TEST(a_probe_has_the_same_bits_every_time_and_changes_no_score)
+{
+	struct model *m;
+	struct session *s;
+	size_t n;
+	double *want, *got;
+
+	if (!present("a probe's bits") || !offers(dtypes[_i]))
+		return;
+	m = make(&shapes[_i]);
+	pack_edges(shapes[_i].n_vocab);
+	s = open_session(m, device, dtypes[_i], 0, 64);
+	want = probe(s, m, &n);
+	session_close(s);
+	s = open_session(m, device, dtypes[_i], 0, 0);
+	for (int i = 0; i < 4; i++) {
+		static struct token_score scores[PACK_MAX_TOKENS];
+
+		pack_run(s);
+		memcpy(scores, packed.out, packed.n_tokens * sizeof *scores);
+		got = probe(s, m, &n);
+		ck_assert_msg(same_bits(got, want, n * sizeof *got), "sums of pass %d", i);
+		ck_assert_msg(same_bits(packed.out, scores, packed.n_tokens * sizeof *scores), "scores of pass %d", i);
+		free(got);
+	}
+	session_close(s);
+	free(want);
+	model_free(m);
+}
+END_TEST
+
 /* -- the same bits --------------------------------------------------------------------------------- */
 
 static void check_bits(const struct model *m, const char *dtype, uint32_t n)
@@ -741,11 +860,14 @@ Suite *gpu_engine_suite(void)
 	tcase_add_test(numbers, scores_are_those_of_the_cpu_for_every_architecture);
 	tcase_add_test(numbers, shapes_of_no_real_model_are_right_or_refused);
 	tcase_add_loop_test(numbers, scores_of_trained_models_are_those_of_the_cpu, 0, 3);
+	tcase_add_test(numbers, frequencies_are_used_as_on_the_cpu_in_every_architecture);
+	tcase_add_loop_test(numbers, trained_models_use_frequencies_as_on_the_cpu, 0, 3);
 	tcase_add_loop_test(reference, the_29m_models_agree_with_the_reference, 0, 3);
 	tcase_add_loop_test(bits, a_score_depends_on_its_chain_alone, 0, 3);
 	tcase_add_loop_test(bits, hundreds_of_sequences_may_be_cut_into_any_batches, 0, 4);
 	tcase_add_test(bits, scores_of_trained_models_depend_on_the_chain_alone);
 	tcase_add_loop_test(bits, a_layout_that_comes_again_gives_the_same_bits, 0, 2);
+	tcase_add_loop_test(bits, a_probe_has_the_same_bits_every_time_and_changes_no_score, 0, 3);
 	tcase_add_loop_test(bits, another_process_gives_the_same_bits, 0, 3);
 	tcase_add_loop_test(rest, a_chain_of_131072_tokens_begins_as_a_short_one, 0, 2);
 	tcase_add_loop_test(rest, memory_is_estimated_from_above_and_closely, 0, 4);
