@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/example.h"
+
 #define TASK_ROW(name) &task_##name,
 static const struct task *const tasks[] = {TASKS(TASK_ROW)};
 
@@ -433,12 +435,12 @@ const char *task_headline(const struct task *t)
 
 static void describe_formats(const struct task *t, struct json_writer *w)
 {
-	const char *s;
+	const char *formats = t->formats ? t->formats : t->examples ? t->examples->files : NULL, *s;
 	size_t len;
 
 	json_begin_array(w, "formats");
-	for (int64_t i = 0; (s = choice_at(t->formats, i, &len)); i++)
-		json_put_stringn(w, NULL, s, len);
+	for (int64_t i = 0; (s = choice_at(formats, i, &len)); i++)
+		json_put_stringn(w, NULL, s + (*s == '.'), len - (*s == '.'));
 	json_end_array(w);
 }
 

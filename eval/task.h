@@ -60,7 +60,7 @@ struct task {
 	/* How a result is shown. Names; NULL: the default. */
 	const char *headline; /* the metric that stands for all in a list; NULL: the first of `metrics` */
 	const char *figure;   /* what a page draws: "curve" (against length), "map"; NULL: "bars", with error bars */
-	const char *formats;  /* endings of the dataset's files, "txt|jsonl"; NULL: any */
+	const char *formats;  /* suffixes of the dataset's files, ".txt|.jsonl"; NULL: those of `examples`, or any */
 
 	/* Cross-field rules, and defaults that follow from other parameters; NULL: there are none. */
 	err_code (*resolve)(struct param_value *v, struct err *e);

@@ -9,6 +9,7 @@
 #include "eval/stream.h"
 
 #define MAX_JSON_BYTES ((size_t)256 << 20) /* a tree of it has twenty times that; lists a line are read one by one */
+#define FORMATS        ".json|.jsonl|.txt"
 
 enum { NLL_SPLIT, NLL_OFFSET, NLL_MAX_TOKENS, NLL_LIMIT, NLL_N_PARAMS };
 
@@ -225,7 +226,7 @@ static err_code plan(struct evaluation *ev, const struct param_value *v, struct 
 		return e->code;
 	if (!v[NLL_MAX_TOKENS].null)
 		p.most = (size_t)v[NLL_MAX_TOKENS].i + 1;
-	rc = file_list_open(&files, ev->dataset_path, ".json|.jsonl|.txt", e);
+	rc = file_list_open(&files, ev->dataset_path, FORMATS, e);
 	if (!rc)
 		rc = read_files(&p, v, &files, e);
 	if (!rc)
@@ -275,6 +276,7 @@ const struct task task_token_nll = {
     .n_params = NLL_N_PARAMS,
     .metrics = metrics,
     .n_metrics = sizeof metrics / sizeof metrics[0],
+    .formats = FORMATS,
     .plan = plan,
     .plan_free = stream_plan_free,
     .add = stream_unit_add,

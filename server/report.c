@@ -416,7 +416,7 @@ static void put_head(const struct json *result, bool markdown, struct buf *out)
 		buf_printf(out, " x %g", factor);
 	buf_printf(out, ", %s on %s), task %s on %s", text_of(engine, "dtype"), text_of(engine, "device"),
 	           text_of(task, "name"), text_of(dataset, "name"));
-	if (json_get_integer(dataset, "n_docs", &n) && n > 0) {
+	if (json_get(json_get(task, "params"), "lengths") && json_get_integer(dataset, "n_docs", &n)) {
 		buf_printf(out, ", %lld document%s", (long long)n, n == 1 ? "" : "s");
 	} else if (json_get_integer(dataset, "n_items", &n)) {
 		format_count(count, n);

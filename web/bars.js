@@ -89,7 +89,7 @@ export class Bars extends Figure {
 
 	title() {
 		const [first] = this.all;
-		const label = this.choices().find(([m]) => m === this.metric)?.[1] ?? 'Results';
+		const label = this.choices().find(([m]) => m === this.metric)?.[1] ?? '';
 		return first && !this.onRemove ? label : [label, first?.taskName].filter(Boolean).join(', ');
 	}
 

@@ -28,10 +28,11 @@ function facts(title, entries, more = null) {
 			h('div', {}, h('dt', {}, name), h('dd', {}, value instanceof Node ? value : text(value))))), more);
 }
 
-/* The command that submits this job again. */
-function curlOf({ model, task, dataset, params, engine, name }) {
+/* The command that submits this job again. `description`: of its task, or undefined. */
+function curlOf({ model, task, dataset, params, engine, name }, description) {
 	const given = Object.fromEntries(Object.entries(params ?? {}).filter(([, value]) => value !== null));
-	const body = { model, task, dataset, params: given, engine, name: name ?? undefined };
+	const made = given[description?.generated_by] !== undefined; /* then there is no dataset to name */
+	const body = { model, task, dataset: made ? undefined : dataset, params: given, engine, name: name ?? undefined };
 	const quoted = `'${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
 	return `curl ${location.origin}${BASE}/jobs -H 'Content-Type: application/json' \\\n  -d ${quoted}`;
 }
@@ -183,7 +184,7 @@ export class Detail {
 			['Device', job.engine?.device], ['Number format', job.engine?.dtype],
 			['Position override', job.engine?.position], ['Priority', job.priority || null], ['Tags', tags],
 			...['created', 'started', 'finished'].map((what) => [labelOf(what), this.time(job, what)])],
-		h('details', {}, h('summary', {}, 'As curl'), h('pre', { class: 'scroll', tabindex: '0' }, curlOf(job))));
+		h('details', {}, h('summary', {}, 'As curl'), h('pre', { class: 'scroll', tabindex: '0' }, curlOf(job, this.tasks().get(job.task)))));
 	}
 
 	time(job, what) {

@@ -93,7 +93,7 @@ export class Figure {
 		setHidden(this.values, !any);
 		setHidden(this.empty, any);
 		setHidden(this.tools, !any && this.all.length === 0 && this.task.hidden);
-		setText(this.heading, this.title());
+		setText(this.heading, this.all.length ? this.title() : 'Results');
 		this.drawChoices();
 		this.drawNotes();
 		this.drawLegend();

@@ -65,7 +65,7 @@ export function metricText(m) {
 	if (m.unit === 'items')
 		return count(m.value);
 	if (m.unit === 'fraction')
-		return fixed(m.value, 4) + (m.stderr > 0 ? ` ± ${fixed(m.stderr, 4)}` : '');
+		return fixed(m.value, 4) + (typeof m.stderr === 'number' ? ` ± ${fixed(m.stderr, 4)}` : '');
 	return measureText(m.value, m.stderr);
 }
 
@@ -151,6 +151,7 @@ export function protocol(params, task) {
 }
 
 /* An API name for people: max_docs -> "Max docs". */
-export const labelOf = (name) => (name === 'bos' ? 'BOS' : sentence(name.replaceAll('_', ' ')));
+export const labelOf = (name) =>
+	({ bos: 'BOS', n_shot: 'Number of shots' })[name] ?? sentence(name.replaceAll('_', ' '));
 
 export const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) : '');

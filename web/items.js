@@ -18,7 +18,7 @@ function logprobs(item) {
 			number(v, 2));
 		return [i ? '  ' : '', node];
 	});
-	return h('span', { class: 'logprobs' }, each.flat());
+	return h('span', { class: each.length > 1 ? 'logprobs many' : 'logprobs' }, each.flat());
 }
 
 const verdict = (item) =>

@@ -45,6 +45,7 @@ export function seriesOf(job, model, task) {
 		tokenizer: result.model?.tokenizer_fingerprint ?? null,
 		context: overridden ? null : (model?.n_ctx ?? null),
 		metrics,
+		headline: job.headline?.name ?? null,
 		points: (metric) => pointsOf(metrics, metric),
 		has: (metric) => metrics.some((m) => m.name === metric && placeOf(m) > 0),
 	};
@@ -69,7 +70,7 @@ export const ACCURACIES = 'accuracies'; /* stands for all fractions of a task wi
 const distinctOf = (list) => [...new Set(list)];
 
 /* [[metric, label]] that bars can show of these series: what has parts first; accuracies in one chart
- * where there are no parts; then each other metric by itself. */
+ * where there are no parts; then each other metric by itself. The task's headline is the first. */
 export function barChoices(all) {
 	const metrics = all.flatMap((s) => s.metrics).filter((m) => m.unit !== 'items' && m.from === undefined);
 	const parted = distinctOf(metrics.filter((m) => m.group).map((m) => m.name));
@@ -77,7 +78,10 @@ export function barChoices(all) {
 	const fractions = rest.filter((name) => metrics.some((m) => m.name === name && m.unit === 'fraction'));
 	const together = !parted.length && fractions.length > 1;
 	const single = together ? rest.filter((name) => !fractions.includes(name)) : rest;
-	return [...(together ? [ACCURACIES] : []), ...parted, ...single].map((name) => [name, metricLabel(name)]);
+	const names = [...(together ? [ACCURACIES] : []), ...parted, ...single];
+	const head = all[0]?.headline;
+	names.sort((a, b) => (b === head) - (a === head));
+	return names.map((name) => [name, metricLabel(name)]);
 }
 
 /* [{label, group, mean, cells: [a metric or null, one a series]}]: the parts by value, best first, and what
@@ -111,7 +115,8 @@ export function cautions(all, metric) {
 	if (differ(all, (s) => s.tokenizer) && perToken(metric))
 		notes.push('Different tokenizers: numbers of different tokenizers do not compare. Bits per byte does.');
 	if (differ(all, (s) => s.datasetFingerprint))
-		notes.push(`Different datasets (${distinct(all, (s) => s.dataset)}): these numbers do not compare.`);
+		notes.push(`${differ(all, (s) => s.dataset) ? 'Different datasets' : 'Different data of one name'} ` +
+			`(${distinct(all, (s) => s.dataset)}): these numbers do not compare.`);
 	else if (differ(all, (s) => s.subset))
 		notes.push('Different subsets of the dataset: these numbers do not compare.');
 	if (differ(all, (s) => s.protocol) || differ(all, (s) => s.task))

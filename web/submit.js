@@ -188,21 +188,24 @@ export class SubmitForm {
 		const task = this.currentTask();
 		const good = this.datasets.filter((d) => fits(d, task)).map(nameOf);
 		const rest = this.datasets.filter((d) => !fits(d, task)).map(nameOf);
-		const own = task?.dataset_optional ? [''] : [];
+		const own = task?.generated_by ? [''] : [];
 		const none = 'No datasets: start the server with --datasets DIR';
-		this.fill(this.dataset.control, [...own, ...good], none, (name) => name || 'none: the task makes its own',
+		this.fill(this.dataset.control, [...own, ...good], none, (name) => name || `none: made from ${labelOf(task?.generated_by ?? '')}`,
 			{ 'Files of another kind': rest });
 		if (!this.datasetChosen && task)
-			this.dataset.control.value = good.find((name) => name === task.name) ?? own[0] ?? good[0] ?? rest[0] ?? '';
+			this.dataset.control.value = this.datasets.find((d) => d.known_as === task.name)?.name ??
+				good.find((name) => name === task.name) ?? own[0] ?? good[0] ?? rest[0] ?? '';
 		this.showDataset();
 	}
 
 	showDataset() {
 		const d = this.datasets.find((x) => nameOf(x) === this.dataset.control.value);
-		const files = d?.files > 1 ? `${count(d.files)} files, ` : '';
 		const size = d?.bytes ? compact(d.bytes).replace(/[a-zA-Z]?$/, ' $&B') : '';
-		const wanted = this.currentTask()?.dataset ?? '';
-		setText(this.dataset.node.querySelector('.help'), [files + size, sentence(wanted)].filter(Boolean).join('. '));
+		const have = [d?.official && `the official ${d.known_as}`, d?.official === false && `not the official ${d.known_as}`,
+			d?.n_items && `${count(d.n_items)} items`, d?.files > 1 && `${count(d.files)} files`, size];
+		const wanted = this.currentTask()?.dataset;
+		setText(this.dataset.node.querySelector('.help'),
+			[sentence(have.filter(Boolean).join(', ')), wanted && `Wanted: ${wanted}`].filter(Boolean).join('. '));
 	}
 
 	setTasks(tasks) {

@@ -8,7 +8,10 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
+import tempfile
 import time
+import unittest
 import urllib.request
 from pathlib import Path
 
@@ -146,12 +149,34 @@ def start_browser(downloads):
     return driver
 
 
+def launch(prepare=None):
+    """For setUpModule: a server and the page of it in a browser, until the module's end. prepare(folder of datasets)
+    comes before the server. Skips aloud where something is missing."""
+    lacking = missing()
+    if lacking:
+        print(f"SKIP browser tests: {lacking}", file=sys.stderr)
+        raise unittest.SkipTest(lacking)
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    downloads = Path(folder.name) / "downloads"
+    downloads.mkdir()
+    if prepare:
+        (Path(folder.name) / "datasets").mkdir()
+        prepare(Path(folder.name) / "datasets")
+    server = Server(Path(folder.name))
+    unittest.addModuleCleanup(server.stop)
+    driver = start_browser(downloads)
+    unittest.addModuleCleanup(driver.quit)
+    return server, Page(driver, server.url, downloads)
+
+
 class Page:
     """The page in a browser, seen as a user sees it."""
 
-    def __init__(self, driver, url):
+    def __init__(self, driver, url, downloads):
         self.driver = driver
         self.url = url
+        self.downloads = downloads
 
     def open(self, route="#/", width=1280, height=900, dark=False):
         self.resize(width, height)

@@ -8,7 +8,6 @@ import io
 import json
 import shlex
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from urllib.parse import unquote
@@ -19,24 +18,13 @@ import browser  # noqa: E402
 LENGTHS = [128, 256, 512, 1024]
 CHART = "chart-title-canvas"
 READBACK = ("Canvas2D: Multiple readback",)  # our own looks at the pixels
-server = driver = page = downloads = folder = None
+server = driver = page = downloads = None
 
 
 def setUpModule():
-    global server, driver, page, downloads, folder
-    lacking = browser.missing()
-    if lacking:
-        print(f"SKIP browser tests: {lacking}", file=sys.stderr)
-        raise unittest.SkipTest(lacking)
-    folder = tempfile.TemporaryDirectory()
-    downloads = Path(folder.name) / "downloads"
-    downloads.mkdir()
-    server = browser.Server(Path(folder.name))
-    unittest.addModuleCleanup(folder.cleanup)
-    unittest.addModuleCleanup(server.stop)
-    driver = browser.start_browser(downloads)
-    unittest.addModuleCleanup(driver.quit)
-    page = browser.Page(driver, server.url)
+    global server, driver, page, downloads
+    server, page = browser.launch()
+    driver, downloads = page.driver, page.downloads
 
 
 def chart(expression):
