@@ -391,6 +391,7 @@ const struct task task_frequency_use = {
     .n_metrics = sizeof metrics / sizeof metrics[0],
     .headline = "", /* no one number */
     .figure = "map",
+    .formats = ".txt|.jsonl",
     .resolve = resolve,
     .plan = plan,
     .plan_free = plan_free,

@@ -448,6 +448,7 @@ void task_describe(const struct task *t, struct json_writer *w, const char *key)
 {
 	json_begin_object(w, key);
 	json_put_string(w, "name", t->name);
+	json_put_string(w, "alias", t->alias);
 	json_put_int(w, "version", t->version);
 	json_put_string(w, "summary", t->summary);
 	json_put_string(w, "dataset", t->dataset);

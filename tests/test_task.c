@@ -213,6 +213,72 @@ START_TEST(the_description_and_the_help_name_every_parameter_and_metric)
 }
 END_TEST
 
+/* The value of the headline, or -1. */
+static double headline(const char *name, const char *metrics)
+{
+	struct json *j = fixture_json(metrics);
+	const struct json *m = result_headline(task_find(name, &e), j);
+	double value = -1;
+
+	ck_assert(!m || json_get_number(m, "value", &value));
+	json_free(j);
+	return value;
+}
+
+START_TEST(the_headline_is_over_all_groups_and_at_the_longest_length)
+{
+	ck_assert_double_eq(headline("pg19", "[{\"name\":\"nll_token\",\"length\":512,\"value\":1},"
+	                                     "{\"name\":\"ppl_token\",\"length\":512,\"value\":2},"
+	                                     "{\"name\":\"ppl_token\",\"length\":64,\"value\":3}]"),
+	                    2);
+	ck_assert_double_eq(headline("choices", "[{\"name\":\"acc_norm\",\"value\":1},"
+	                                        "{\"name\":\"acc\",\"group\":\"a\",\"value\":0.25},"
+	                                        "{\"name\":\"acc\",\"value\":0.5}]"),
+	                    0.5);
+	ck_assert_double_eq(headline("choices", "[{\"name\":\"acc\",\"group\":\"a\",\"value\":0.25}]"), -1);
+	ck_assert_double_eq(
+	    headline("text", "[{\"name\":\"nll_token\",\"value\":1},{\"name\":\"ppl_token\",\"value\":2}]"), 2);
+	ck_assert_double_eq(headline("lambada", "[]"), -1);
+}
+END_TEST
+
+/* Of every task, so that a page and a script need to know none of them. */
+START_TEST(every_task_is_described_whole)
+{
+	struct buf text = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&text);
+	const struct json *metrics, *formats;
+	const char *name;
+	struct json *j;
+	bool found;
+
+	for (size_t i = 0; i < task_count(); i++) {
+		buf_clear(&text);
+		w = (struct json_writer)JSON_WRITER(&text);
+		task_describe(task_at(i), &w, NULL);
+		j = fixture_json(buf_str(&text));
+		name = task_name(task_at(i));
+		metrics = json_get(j, "metrics");
+		ck_assert_msg(json_count(metrics) && strlen(json_get_string(j, "summary")), "%s", name);
+		found = !*json_get_string(j, "headline");
+		for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+			found |= !strcmp(json_get_string(m, "name"), json_get_string(j, "headline"));
+			ck_assert_msg(strlen(json_get_string(m, "help")) && strlen(json_get_string(m, "unit")),
+			              "%s: %s", name, json_get_string(m, "name"));
+		}
+		ck_assert_msg(found, "%s: its headline is none of its metrics", name);
+		for (const struct json *p = json_first(json_get(j, "params")); p; p = json_next(p))
+			ck_assert_msg(strlen(json_get_string(p, "help")), "%s: %s", name, json_get_string(p, "name"));
+		formats = json_get(j, "formats");
+		ck_assert_msg(json_count(formats), "%s: no format of its datasets", name);
+		for (const struct json *f = json_first(formats); f; f = json_next(f))
+			ck_assert_msg(json_string(f)[0] != '.', "%s: %s", name, json_string(f));
+		json_free(j);
+	}
+	buf_release(&text);
+}
+END_TEST
+
 Suite *task_suite(void);
 Suite *task_suite(void)
 {
@@ -226,6 +292,8 @@ Suite *task_suite(void)
 	tcase_add_test(c, a_list_of_more_than_256_lengths_is_refused);
 	tcase_add_test(c, assignments_become_members_by_the_parameters_type);
 	tcase_add_test(c, the_description_and_the_help_name_every_parameter_and_metric);
+	tcase_add_test(c, the_headline_is_over_all_groups_and_at_the_longest_length);
+	tcase_add_test(c, every_task_is_described_whole);
 	suite_add_tcase(s, c);
 	return s;
 }

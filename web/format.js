@@ -124,11 +124,11 @@ const SUBSETS = ['limit', 'max_docs', 'max_tokens_per_doc', 'min_doc_tokens'];
 
 /* Every parameter that is not the task's default: "shots 5, ties wrong". */
 function unusual(params, task) {
-	const fallback = new Map((task?.params ?? []).map((p) => [p.name, p.default]));
 	const plain = (v) => JSON.stringify(v ?? null);
-	return Object.entries(params)
-		.filter(([name, v]) => fallback.has(name) && !SUBSETS.includes(name) && plain(v) !== plain(fallback.get(name)))
-		.map(([name, v]) => `${name.replaceAll('_', ' ')} ${typeof v === 'boolean' ? (v ? 'on' : 'off') : v}`)
+	const word = (v) => (typeof v === 'boolean' ? (v ? 'on' : 'off') : v);
+	return (task?.params ?? [])
+		.filter((p) => p.name in params && !SUBSETS.includes(p.name) && plain(params[p.name]) !== plain(p.default))
+		.map((p) => `${p.name.replaceAll('_', ' ')} ${word(params[p.name])}`)
 		.join(', ');
 }
 

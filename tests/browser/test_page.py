@@ -394,6 +394,51 @@ class TestModules(unittest.TestCase):
         ):
             self.assertEqual(self.call("/format.js", "measureText", value, error), wanted)
 
+    def test_metrics_have_the_digits_of_their_unit(self):
+        for metric, wanted in (
+            ({"value": 0.3256, "stderr": 0.00652, "unit": "fraction"}, "0.3256 ± 0.0065"),
+            ({"value": 1, "stderr": 0, "unit": "fraction"}, "1.0000 ± 0.0000"),
+            ({"value": 0.5, "stderr": None, "unit": "fraction"}, "0.5000"),
+            ({"value": 1234, "stderr": None, "unit": "items"}, "1,234"),
+            ({"value": 40.0554, "stderr": 1.4123, "unit": "perplexity"}, "40.1 ± 1.4"),
+            ({"value": None, "stderr": None, "unit": "fraction"}, "–"),
+        ):
+            self.assertEqual(self.call("/format.js", "metricText", metric), wanted)
+
+    def test_parts_stand_by_value_with_their_mean_last(self):
+        def part(group, value, name="acc"):
+            return {"name": name, "value": value, "unit": "fraction", **({"group": group} if group else {})}
+
+        one = {"metrics": [part("V", 0.5), part("NE", 0.25), part("P", 1), part(None, 0.58), part(None, 9, "other")]}
+        two = {"metrics": [part("V", 0.1), part("NE", 0.75), part(None, 0.4)]}
+        rows = self.call("/series.js", "barRows", [one, two], "acc")
+        self.assertEqual([r["label"] for r in rows], ["P", "NE", "V", "mean of 3"])
+        self.assertEqual([[c and c["value"] for c in r["cells"]] for r in rows],
+                         [[1, None], [0.25, 0.75], [0.5, 0.1], [0.58, 0.4]])
+        self.assertEqual([r["mean"] for r in rows], [False, False, False, True])
+
+    def test_a_choice_of_bars_has_parts_first_or_all_accuracies_together(self):
+        def names(*metrics, head="acc"):
+            all_ = [{"name": n, "value": 1, "unit": u, "group": g} for n, u, g in metrics]
+            choices = self.call("/series.js", "barChoices", [{"metrics": all_, "headline": head}])
+            return [name for name, _ in choices]
+
+        one = ("acc", "fraction", None)
+        self.assertEqual(names(one, ("acc_norm", "fraction", None), ("n_truncated", "items", None)), ["accuracies"])
+        self.assertEqual(names(one, ("ppl", "perplexity", None)), ["acc", "ppl"])
+        self.assertEqual(names(one, ("acc", "fraction", "V"), ("acc_norm", "fraction", None)), ["acc", "acc_norm"])
+        self.assertEqual(names(("nll_token", "nats/token", None), ("ppl_token", "perplexity", None), head="ppl_token"),
+                         ["ppl_token", "nll_token"])
+
+    def test_what_is_not_the_default_is_said(self):
+        task = {"params": [{"name": "ties", "default": "first"}, {"name": "n_shot", "default": 0},
+                           {"name": "limit", "default": None}, {"name": "share", "default": True}]}
+        for params, wanted in (
+            ({"ties": "first", "n_shot": 0, "limit": None, "share": True}, ""),
+            ({"ties": "wrong", "n_shot": 5, "limit": 10, "share": False}, "ties wrong, n shot 5, share off"),
+        ):
+            self.assertEqual(self.call("/format.js", "protocol", params, task), wanted)
+
     def test_what_does_not_compare_is_said(self):
         one = {
             "tokenizer": "a",
@@ -413,6 +458,12 @@ class TestModules(unittest.TestCase):
         self.assertIn("Different datasets (books; more)", notes(datasetFingerprint="e", dataset="more")[0])
         self.assertIn("Different protocols (windows; prefix)", notes(protocol="prefix")[0])
         self.assertIn("Different subsets", notes(subset="3")[0])
+        self.assertIn("Different data of one name (books)", notes(datasetFingerprint="e")[0])
+        self.assertEqual(notes("acc", tokenizer="b"), [])
+        self.assertEqual(notes("acc_token", tokenizer="b"), [])
+        self.assertEqual(
+            notes("acc", protocol=""), ["Different settings (windows; the defaults): these numbers do not compare."]
+        )
 
 
 def rgb(colour):

@@ -90,6 +90,37 @@ class JobPath(ServerTest):
         self.assertNotIn("result", listed[0])
         self.assertRegex(self.server.run("jobs", "--tag", "suite=e2e").stdout, r"ppl_token [\d.]+ ± [\d.]+ at 512")
 
+    def test_a_task_without_lengths_has_every_form_but_a_curve(self):
+        words = (self.server.datasets / "books" / "a.txt").read_text().split()
+        rows = [{"query": " ".join(words[i * 20:i * 20 + 16]), "gold": i % 2,
+                 "choices": [" ".join(words[k:k + 3]) for k in (i * 20 + 16 + 7 * (i % 2), i * 20 + 23 - 7 * (i % 2))]}
+                for i in range(12)]
+        (self.server.datasets / "pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+        done = self.server.run("submit", "--model", "pope-demo", "--task", "choices", "--data", "pairs.jsonl", "--set",
+                               "shots_from=pairs.jsonl", "--set", "n_shot=1", "--set", "ties=wrong", "--wait")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        job = self.server.get("/api/v1/jobs?task=choices").json()["data"][0]
+        path = f"/api/v1/jobs/{job['id']}"
+        self.assertEqual((job["params"]["shots_from"], job["params"]["n_shot"]), ("pairs.jsonl", 1))
+        metrics = {m["name"]: m for m in self.server.get(path + "/result").json()["metrics"]}
+        self.assertEqual(job["headline"], metrics["acc"])
+        table = done.stdout.splitlines()
+        self.assertIn("task choices on pairs.jsonl, 12 items", table[0])
+        cells = next(line.split() for line in table if line.startswith("acc "))
+        self.assertEqual(cells, ["acc", f"{metrics['acc']['value']:.4f}", f"{metrics['acc']['stderr']:.4f}", "12", "fraction"])
+        self.assertNotIn("n_truncated", done.stdout)
+        self.assertRegex(table[-1], r"^[\d,]+ tokens in [\d.]+ s: \d+ tokens/s$")
+        csv = self.server.get(path + "/result.csv").body.decode()
+        self.assertIn(f"pairs.jsonl,,f32,n_truncated,,,,,0,,12,items,count\n", csv)
+        items = [json.loads(line) for line in self.server.get(path + "/items").body.splitlines()]
+        for correct in (True, False):
+            of = self.server.get(f"{path}/items?correct={json.dumps(correct)}").body.splitlines()
+            self.assertEqual([json.loads(line) for line in of], [i for i in items if i["correct"] is correct])
+        self.assertEqual(sum(i["correct"] for i in items), round(12 * metrics["acc"]["value"]))
+        self.assertNotIn("curve", job["links"])
+        self.assertIn("curve", self.server.job(self.id)["links"])
+        self.assertEqual(self.server.get(path + "/curve.svg").status, 409)
+
     def test_clients_that_leave_do_not_use_exports_up(self):
         for _ in range(40):
             with socket.create_connection(("127.0.0.1", self.server.port)) as s:
