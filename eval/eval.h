@@ -50,6 +50,18 @@ err_code task_params(const struct task *t, const struct json *given, struct buf 
 /* Parses command-line "key=value" into a JSON object member appended to w by the parameter's type: lengths=512,1024. */
 err_code task_param_parse(const struct task *t, const char *assignment, struct json_writer *w, struct err *e);
 
+/* What a dataset is called that a task makes itself, from its parameters. */
+#define GENERATED_DATASET "generated"
+
+/* Whether these effective parameters let the task make its dataset. */
+bool task_generates(const struct task *t, const struct json *params);
+
+/* Whether a dataset is given just when there is need of one; ERR_INPUT says what is too much or missing. */
+err_code task_check_dataset(const struct task *t, const struct json *params, bool given, struct err *e);
+
+/* Appends the dataset that these effective parameters make. */
+err_code task_generate(const struct task *t, const struct json *params, struct buf *out, struct err *e);
+
 /* -- names ------------------------------------------------------------------------------------- */
 
 /* Directories that hold models or datasets, in order of precedence. Borrowed strings. */
@@ -85,7 +97,8 @@ struct evaluation_watch {
 	void *arg;
 };
 
-/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL. A
+/* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL.
+ * dataset_path is NULL where the task makes its dataset (task_generates). A
  * dataset that a parameter names (shots_from) is looked up in the registry; without one (NULL) it is a path. ERR_INPUT
  * when there is nothing to score ("dataset 'x': no documents"). */
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,

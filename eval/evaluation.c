@@ -45,7 +45,7 @@ static err_code warn_of_other_data(struct evaluation *ev, struct err *e)
 	const struct catalog_entry *known = catalog_of_task(ev->task->name);
 	bool official;
 
-	if (!known || known->open)
+	if (!known || known->open || !ev->dataset_path)
 		return ERR_OK;
 	if (catalog_check(known, ev->dataset_path, &official, e))
 		return err_wrap(e, "dataset '%s'", ev->dataset_name);
@@ -75,11 +75,16 @@ err_code evaluation_open(const struct model *m, const struct task *t, const stru
 	rc = param_values(t, params, v, e);
 	if (!rc) {
 		ev->dataset_name = mem_strdup(dataset_name, e);
-		ev->dataset_path = mem_strdup(dataset_path, e);
-		rc = ev->dataset_name && ev->dataset_path ? ERR_OK : ERR_MEMORY;
+		ev->dataset_path = dataset_path ? mem_strdup(dataset_path, e) : NULL;
+		rc = ev->dataset_name && (ev->dataset_path || !dataset_path) ? ERR_OK : ERR_MEMORY;
 	}
 	if (!rc)
+		rc = task_check_dataset(t, params, dataset_path != NULL, e);
+	if (!rc && !dataset_path)
+		rc = evaluation_generate(ev, v, e);
+	if (!rc)
 		rc = t->plan(ev, v, e);
+	buf_release(&ev->generated);
 	if (!rc)
 		rc = warn_of_other_data(ev, e);
 	if (!rc)

@@ -192,6 +192,7 @@ err_code stream_sum(const struct unit_source *units, struct stream_sums *out, st
 	while (!(rc = stream_read(&r, &it, &more, e)) && more) {
 		out->n_skipped += it.skipped;
 		out->n_truncated += it.truncated;
+		out->n_greedy += it.greedy;
 		if (it.skipped)
 			continue;
 		rc = doc_losses_add(&out->losses,

@@ -58,7 +58,7 @@ void stream_reader_release(struct stream_reader *r);
 /* What the results come to. */
 struct stream_sums {
 	struct doc_losses losses; /* of streams that are scored */
-	int64_t n_skipped, n_truncated;
+	int64_t n_skipped, n_truncated, n_greedy;
 };
 err_code stream_sum(const struct unit_source *units, struct stream_sums *out, struct err *e);
 void stream_sums_release(struct stream_sums *s);

@@ -453,6 +453,7 @@ void task_describe(const struct task *t, struct json_writer *w, const char *key)
 	json_put_string(w, "summary", t->summary);
 	json_put_string(w, "dataset", t->dataset);
 	describe_formats(t, w);
+	json_put_string(w, "generated_by", t->generated_by);
 	json_put_string(w, "headline", task_headline(t));
 	json_put_string(w, "figure", t->figure ? t->figure : "bars");
 	json_begin_array(w, "params");

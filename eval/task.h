@@ -62,6 +62,11 @@ struct task {
 	const char *figure;   /* what a page draws: "curve" (against length), "map"; NULL: "bars", with error bars */
 	const char *formats;  /* suffixes of the dataset's files, ".txt|.jsonl"; NULL: those of `examples`, or any */
 
+	/* A task that can make its dataset does so when this parameter has a value: there is no path then, and the
+	 * text is in ev->generated. NULL: it cannot. */
+	const char *generated_by;
+	err_code (*generate)(const struct param_value *v, struct buf *text, struct err *e);
+
 	/* Cross-field rules, and defaults that follow from other parameters; NULL: there are none. */
 	err_code (*resolve)(struct param_value *v, struct err *e);
 
@@ -92,6 +97,7 @@ struct task {
 	ROW(pg19)                                                                                                      \
 	ROW(text)                                                                                                      \
 	ROW(token_nll)                                                                                                 \
+	ROW(indirect_indexing)                                                                                         \
 	ROW(lambada)                                                                                                   \
 	ROW(piqa)                                                                                                      \
 	ROW(arc_easy)                                                                                                  \
@@ -110,8 +116,9 @@ err_code unit_source_next(const struct unit_source *units, uint32_t *unit, struc
 struct evaluation {
 	const struct model *model; /* borrowed */
 	const struct task *task;
-	char *dataset_name; /* owned, as all below */
-	char *dataset_path;
+	char *dataset_name;   /* owned, as all below */
+	char *dataset_path;   /* NULL: it was generated */
+	struct buf generated; /* until the plan is made */
 	char fingerprint[FINGERPRINT_LEN];
 	const struct registry *registry; /* during evaluation_open only, as watch; NULL: names are paths */
 	const struct evaluation_watch *watch;
@@ -126,6 +133,8 @@ struct evaluation {
 
 /* A unit of so many input tokens, whose largest chain (a root and all its descendants) has `chain` tokens. */
 err_code evaluation_add_unit(struct evaluation *ev, uint64_t tokens, uint64_t chain, struct err *e);
+/* Makes the dataset and its fingerprint. */
+err_code evaluation_generate(struct evaluation *ev, const struct param_value *v, struct err *e);
 void evaluation_warn(struct evaluation *ev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

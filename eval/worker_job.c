@@ -191,6 +191,7 @@ struct wish {
 static err_code read_wish(struct worker *w, const struct json *j, struct wish *wish, struct err *e)
 {
 	const struct json *engine = json_get(j, "engine");
+	const struct task *t;
 
 	*wish = (struct wish){.model = json_get_string(j, "model"),
 	                      .task = json_get_string(j, "task"),
@@ -207,7 +208,12 @@ static err_code read_wish(struct worker *w, const struct json *j, struct wish *w
 		wish->position = NULL;
 	if (registry_model(&w->options->registry, wish->model, &wish->model_path, e))
 		return e->code;
-	return registry_dataset(&w->options->registry, wish->dataset, &wish->dataset_path, e);
+	t = task_find(wish->task, e);
+	if (!t)
+		return e->code;
+	return task_generates(t, wish->params)
+	           ? ERR_OK
+	           : registry_dataset(&w->options->registry, wish->dataset, &wish->dataset_path, e);
 }
 
 static err_code check_pin(const struct wish *wish, const char *what, const char *name, const char *pin, const char *now,
@@ -321,7 +327,8 @@ static err_code make_plan(struct worker *w, const struct wish *wish, const struc
 	if (check_pin(wish, "model", wish->model, "model", m->fingerprint, e) ||
 	    check_pin(wish, "tokenizer of", wish->model, "tokenizer", m->tokenizer_fingerprint, e))
 		return e->code;
-	rc = evaluation_open(m, t, wish->params, wish->dataset_path, wish->dataset, &w->options->registry, &watch, &p->ev, e);
+	rc = evaluation_open(m, t, wish->params, wish->dataset_path, wish->dataset, &w->options->registry, &watch,
+	                     &p->ev, e);
 	if (rc)
 		return rc;
 	if (check_pin(wish, "dataset", wish->dataset, "dataset", evaluation_fingerprint(p->ev), e))

@@ -76,9 +76,22 @@ static err_code take_task(struct draft *d, const struct json *v, struct err *e)
 
 static err_code take_dataset(struct draft *d, const struct json *v, struct err *e)
 {
+	struct json *params = NULL;
 	char *path = NULL;
-	err_code rc = need_string(v, "dataset", &d->dataset, e);
+	bool generates;
+	err_code rc = json_parse(buf_str(&d->params), d->params.len, &params, e);
 
+	if (rc)
+		return rc;
+	generates = task_generates(d->task, params);
+	rc = task_check_dataset(d->task, params, is_given(v), e);
+	json_free(params);
+	if (!rc && generates) {
+		d->dataset = GENERATED_DATASET;
+		return ERR_OK;
+	}
+	if (!rc)
+		rc = need_string(v, "dataset", &d->dataset, e);
 	if (!rc)
 		rc = registry_dataset(d->registry, d->dataset, &path, e);
 	if (!rc && api_dataset_is_empty(path))
@@ -268,13 +281,13 @@ static err_code take_priority(struct draft *d, const struct json *v, struct err 
 	return ERR_OK;
 }
 
-/* In this order: params need the task. */
+/* In this order: params need the task, and they say whether there is need of a dataset. */
 static const struct member {
 	const char *name;
 	err_code (*take)(struct draft *d, const struct json *v, struct err *e); /* v is NULL when absent */
 } members[] = {
-    {"model", take_model},   {"task", take_task}, {"dataset", take_dataset}, {"params", take_params},
-    {"engine", take_engine}, {"name", take_name}, {"tags", take_tags},       {"priority", take_priority},
+    {"model", take_model},   {"task", take_task}, {"params", take_params}, {"dataset", take_dataset},
+    {"engine", take_engine}, {"name", take_name}, {"tags", take_tags},     {"priority", take_priority},
 };
 #define N_MEMBERS (sizeof members / sizeof *members)
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/json.h"
 #include "server/report.h"
 
 int cmd_error(const char *name, const struct err *e)
@@ -29,4 +30,34 @@ err_code cmd_check_threads(const char *value, struct err *e)
 	if (*value < '0' || *value > '9' || *end || n > 1024)
 		return err_set(e, ERR_INPUT, "is not a number from 0 to 1024");
 	return ERR_OK;
+}
+
+err_code cmd_read_params(const struct options *o, const struct task *t, struct json **out, struct err *e)
+{
+	struct buf given = BUF_INIT(1 << 20), effective = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&given);
+	const char *const *sets;
+	struct json *j = NULL;
+	size_t n;
+	err_code rc = ERR_OK;
+
+	sets = options_all(o, "--set", &n);
+	json_begin_object(&w, NULL);
+	for (size_t i = 0; i < n && !rc; i++)
+		rc = task_param_parse(t, sets[i], &w, e);
+	json_end_object(&w);
+	if (!rc)
+		rc = buf_check(&given, "--set", e);
+	if (!rc)
+		rc = json_parse(buf_str(&given), given.len, &j, e);
+	if (!rc)
+		rc = task_params(t, j, &effective, e);
+	if (rc)
+		err_wrap(e, "--set");
+	else
+		rc = json_parse(buf_str(&effective), effective.len, out, e);
+	json_free(j);
+	buf_release(&given);
+	buf_release(&effective);
+	return rc;
 }

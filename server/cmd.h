@@ -3,12 +3,14 @@
 #ifndef FATHOM_SERVER_CMD_H
 #define FATHOM_SERVER_CMD_H
 
-#include "engine/err.h"
+#include "eval/eval.h"
+#include "server/options.h"
 
 int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
 int cmd_submit(int argc, char **argv);
 int cmd_wait(int argc, char **argv);
 int cmd_jobs(int argc, char **argv);
@@ -20,6 +22,9 @@ int cmd_tasks(int argc, char **argv);
 
 /* Prints "fathom <name>: message" on stderr and returns 2. */
 int cmd_error(const char *name, const struct err *e);
+
+/* --set key=value... to effective parameters; json_free them. */
+err_code cmd_read_params(const struct options *o, const struct task *t, struct json **out, struct err *e);
 
 /* Checks of options (struct option_spec) that more than one command has. */
 err_code cmd_check_format(const char *value, struct err *e);

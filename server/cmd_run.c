@@ -65,37 +65,6 @@ static void run_release(struct local_run *r)
 
 /* -- the request ------------------------------------------------------------------------------- */
 
-/* --set key=value... to effective parameters. */
-static err_code read_params(struct local_run *r, struct err *e)
-{
-	struct buf given = BUF_INIT(1 << 20), effective = BUF_INIT(1 << 20);
-	struct json_writer w = JSON_WRITER(&given);
-	const char *const *sets;
-	struct json *j = NULL;
-	size_t n;
-	err_code rc = ERR_OK;
-
-	sets = options_all(r->options, "--set", &n);
-	json_begin_object(&w, NULL);
-	for (size_t i = 0; i < n && !rc; i++)
-		rc = task_param_parse(r->task, sets[i], &w, e);
-	json_end_object(&w);
-	if (!rc)
-		rc = buf_check(&given, "--set", e);
-	if (!rc)
-		rc = json_parse(buf_str(&given), given.len, &j, e);
-	if (!rc)
-		rc = task_params(r->task, j, &effective, e);
-	if (rc)
-		err_wrap(e, "--set");
-	else
-		rc = json_parse(buf_str(&effective), effective.len, &r->params, e);
-	json_free(j);
-	buf_release(&given);
-	buf_release(&effective);
-	return rc;
-}
-
 static err_code read_request(struct local_run *r, struct err *e)
 {
 	const char *position = options_get(r->options, "--position");
@@ -104,11 +73,11 @@ static err_code read_request(struct local_run *r, struct err *e)
 		return e->code;
 	if (!options_get(r->options, "--model"))
 		return err_set(e, ERR_INPUT, "--model is missing");
-	if (!options_get(r->options, "--data"))
-		return err_set(e, ERR_INPUT, "--data is missing");
 	r->task = task_find(options_get(r->options, "--task"), e);
-	if (!r->task || read_params(r, e))
+	if (!r->task || cmd_read_params(r->options, r->task, &r->params, e))
 		return e->code;
+	if (task_check_dataset(r->task, r->params, options_get(r->options, "--data"), e))
+		return err_wrap(e, "--data");
 	if (position && json_parse(position, strlen(position), &r->position, e))
 		return err_wrap(e, "--position");
 	if (output_open(&r->out, "--out", options_get(r->options, "--out"), e) ||
@@ -150,7 +119,7 @@ static err_code make_plan(struct local_run *r, struct err *e)
 	uint32_t n_threads = (uint32_t)strtoul(options_get(r->options, "--threads"), NULL, 10);
 	const char *data = options_get(r->options, "--data");
 	struct evaluation_watch watch = {.tick = plan_tick};
-	char *name = path_name(data, e);
+	char *name = data ? path_name(data, e) : mem_strdup(GENERATED_DATASET, e);
 	size_t memory = 0;
 	err_code rc = name ? ERR_OK : e->code;
 

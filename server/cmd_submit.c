@@ -101,7 +101,7 @@ static err_code put_tags(struct json_writer *w, const struct options *o, struct 
 
 static err_code write_body(struct buf *b, const struct options *o, struct err *e)
 {
-	static const char *const needed[] = {"--model", "--task", "--data"};
+	static const char *const needed[] = {"--model", "--task"};
 	struct json_writer w = JSON_WRITER(b);
 
 	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)

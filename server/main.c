@@ -17,6 +17,7 @@ static const struct command {
     {"run", cmd_run, "evaluate one model in this process, without a server"},
     {"worker", cmd_worker, "own one device; started by serve, speaks JSON on stdin and stdout"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
+    {"generate", cmd_generate, "print a dataset that a task makes itself"},
     {"submit", cmd_submit, "queue an evaluation on a running server"},
     {"wait", cmd_wait, "wait for a job and print its result"},
     {"jobs", cmd_jobs, "list a server's jobs"},

@@ -70,7 +70,8 @@ static void draw_bar(const struct progress_thread *t, double part, double rate, 
 static void show(struct progress_thread *t)
 {
 	double now = clock_mono_s(), seconds = now - t->started;
-	uint64_t done = t->p->done(t->p->arg);
+	uint64_t counted = t->p->done(t->p->arg);
+	uint64_t done = t->p->total && counted > t->p->total ? t->p->total : counted;
 	double part = t->p->total ? (double)done / (double)t->p->total : 0;
 	double rate = seconds > 0 ? (double)done / seconds : 0;
 	double left = rate > 0 && part < 1 ? ((double)t->p->total - (double)done) / rate : -1;

@@ -23,7 +23,7 @@ static struct json *effective(const struct task *t, const char *given)
 static err_code open_task(const struct model *m, const struct task *t, const struct json *params, const char *path,
                           struct evaluation **ev)
 {
-	return evaluation_open(m, t, params, path, path ? "data" : "generated", NULL, NULL, ev, &e);
+	return evaluation_open(m, t, params, path, path ? "data" : GENERATED_DATASET, NULL, NULL, ev, &e);
 }
 
 static int add_item(void *arg, const char *line, size_t len)

@@ -192,7 +192,15 @@ START_TEST(bad_usage_and_bad_input_exit_with_two_and_say_why)
 		const char *args, *words;
 	} cases[] = {
 	    {"run --data books", "--model is missing"},
-	    {"run --model tiny", "--data is missing"},
+	    {"run --model tiny", "--data: a dataset is missing"},
+	    {"run --model tiny --task indirect_indexing", "--data: a dataset is missing (or n, with which task"},
+	    {"run --model tiny --task indirect_indexing --set n=5 --data books",
+	     "--data: with n, task indirect_indexing "},
+	    {"run --model tiny --task indirect_indexing --set seed=5", "seed: only lines that are generated have one"},
+	    {"generate", "--task is missing"},
+	    {"generate --task pg19", "task pg19 makes no dataset"},
+	    {"generate --task indirect_indexing", "n is missing: task indirect_indexing makes a dataset by it"},
+	    {"generate --task indirect_indexing --set n=0", "n: 0 is not an integer from 1 to 1000000"},
 	    {"run --model tiny --data books --task pg20", "unknown task 'pg20'"},
 	    {"run --model tiny --data books --set lengths=0", "--set: lengths/0: 0 is not an integer from 1"},
 	    {"run --model tiny --data books --set lengths=64,32", "must ascend"},

@@ -552,6 +552,25 @@ class Lifecycle(ServerTest):
         for job in self.server.get("/api/v1/jobs?limit=500").json()["data"]:
             self.server.ask("POST", f"/api/v1/jobs/{job['id']}/cancel")
 
+    def test_a_task_that_makes_its_dataset_needs_none(self):
+        body = {"model": "rope-demo", "task": "indirect_indexing", "params": {"n": 30, "seed": 4}}
+        job = self.server.ask("POST", "/api/v1/jobs", body).json()
+        self.assertEqual((job["dataset"], job["params"]["n"]), ("generated", 30))
+        (self.server.datasets / "lines.txt").write_text(
+            self.server.run("generate", "--task", "indirect_indexing", "--set", "n=30", "--set", "seed=4").stdout)
+        same = self.server.submit(task="indirect_indexing", dataset="lines.txt", params={})
+        done, other = self.server.wait(job["id"]), self.server.wait(same["id"])
+        self.assertEqual((done["state"], other["state"]), ("succeeded", "succeeded"), (done, other))
+        self.assertEqual(done["result"]["dataset"]["n_items"], 30)
+        self.assertEqual(done["result"]["metrics"], other["result"]["metrics"])
+        self.assertEqual(self.server.get(f"/api/v1/jobs/{job['id']}/items").body,
+                         self.server.get(f"/api/v1/jobs/{same['id']}/items").body)
+        for change in ({"dataset": "books"}, {"params": {}}):
+            reply = self.server.ask("POST", "/api/v1/jobs", {**body, **change})
+            self.assertEqual((reply.status, reply.json()["pointer"]), (422, "/dataset"), change)
+        self.assertIsNone(self.server.get("/api/v1/tasks/pg19").json()["generated_by"])
+        self.assertEqual(self.server.get("/api/v1/tasks/indirect_indexing").json()["generated_by"], "n")
+
     def test_lists_filter_and_page(self):
         ids = [self.server.submit(model=m, tags={"list": m[0], "n": str(i)})["id"]
                for i, m in enumerate(("rope-demo", "pope-demo", "rope-demo", "yarn-demo"))]
