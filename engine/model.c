@@ -475,6 +475,11 @@ err_code model_fingerprint(struct model *m, struct err *e)
 	return ERR_OK;
 }
 
+err_code model_unchanged(const struct model *m, struct err *e)
+{
+	return checkpoint_check(m->files, e);
+}
+
 /* The fewest digits that give the same float back: 1e-05, not 9.9999997473787516e-06. */
 static void put_float(struct json_writer *w, const char *key, float v)
 {

@@ -61,6 +61,9 @@ void model_free(struct model *m); /* NULL is fine */
  * sha256 of two lines, the files' fingerprint and "position " with the resolved JSON (position_write). */
 err_code model_fingerprint(struct model *m, struct err *e);
 
+/* ERR_CHANGED naming the first of its files that is not what was opened any more. */
+err_code model_unchanged(const struct model *m, struct err *e);
+
 /* The resolved configuration as a JSON object: name, family, n_params, shapes, dtype, position, context, tokenizer
  * (or null), files and bytes. What GET /models/{name} shows. */
 void model_describe(const struct model *m, struct json_writer *w, const char *key);

@@ -383,6 +383,8 @@ static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, s
 			rc = err_set(e, ERR_CANCELLED, "stopped after unit %u", units[i]);
 	if (!rc && sink->batch)
 		sink->batch(sink->arg);
+	if (!rc && sink->stop && sink->stop(sink->arg))
+		rc = err_set(e, ERR_CANCELLED, "stopped between two batches");
 	free(at);
 	buf_release(&all);
 	return rc;

@@ -58,6 +58,20 @@ void worker_emit_failed(struct worker *w, int64_t job, const char *model, const 
 	worker_emit(w, &line);
 }
 
+void worker_emit_refused(struct worker *w, int64_t request, const struct err *why)
+{
+	struct buf line = BUF_INIT(WIRE_MAX_LINE);
+	struct json_writer j = JSON_WRITER(&line);
+
+	json_begin_object(&j, NULL);
+	json_put_string(&j, "event", "failed");
+	json_put_int(&j, "request", request);
+	json_put_string(&j, "code", err_name(why->code));
+	json_put_string(&j, "message", why->msg);
+	json_end_object(&j);
+	worker_emit(w, &line);
+}
+
 static void put_signature(struct worker *w, struct json_writer *j, const char *dtype)
 {
 	struct buf signature = BUF_INIT(4096);
@@ -115,7 +129,11 @@ static void emit_unusable(struct worker *w, const struct err *why)
 
 uint64_t worker_done_tokens(const struct worker *w)
 {
-	return w->now.past_tokens + (w->now.session ? session_done_tokens(w->now.session) : 0);
+	uint64_t done = w->now.past_tokens;
+
+	for (size_t i = 0; i < WORKER_MAX_SESSIONS; i++)
+		done += w->now.sessions[i] ? session_done_tokens(w->now.sessions[i]) : 0;
+	return done;
 }
 
 static void emit_alive(struct worker *w)
@@ -140,6 +158,10 @@ static void emit_progress(struct worker *w, uint64_t *last)
 	uint64_t done;
 
 	pthread_mutex_lock(&w->lock);
+	if (w->now.scoring) { /* tokens of requests are not the job's */
+		pthread_mutex_unlock(&w->lock);
+		return;
+	}
 	done = w->now.phase == PHASE_RUN ? worker_done_tokens(w) - w->now.base : w->now.done;
 	if (done > w->now.total)
 		done = w->now.total; /* a batch was done twice: it failed, and its units ran alone */
@@ -184,34 +206,59 @@ static void cancel(struct worker *w, int64_t job)
 			c->cancelled = true;
 	if (w->now.command && w->now.command->job == job) {
 		w->now.command->cancelled = true;
-		if (w->now.phase == PHASE_RUN && w->now.session)
-			session_stop(w->now.session);
+		if (w->now.phase == PHASE_RUN && w->now.running)
+			session_stop(w->now.running);
+		if (w->now.scoring)
+			session_stop(w->now.scoring); /* it begins again once the command has ended */
 	}
 	pthread_mutex_unlock(&w->lock);
 }
 
 static err_code check_command(const struct json *json, struct command *c, struct err *e)
 {
-	static const char *const names[] = {"describe", "plan", "run", "cancel", "forget"};
+	static const struct {
+		const char *name;
+		bool job, request; /* which number it needs */
+	} commands[] = {{"describe", false, false},      {"plan", true, false},     {"run", true, false},
+	                {"cancel", true, false},         {"forget", true, false},   {"score", false, true},
+	                {"tokenizer_info", false, true}, {"tokenize", false, true}, {"detokenize", false, true}};
 
-	c->job = -1;
+	c->job = c->request = -1;
 	c->name = json_get_string(json, "cmd");
 	if (!c->name)
 		return err_set(e, ERR_INPUT, "command: no string 'cmd'");
 	json_get_integer(json, "job", &c->job);
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		if (strcmp(c->name, names[i]) != 0)
+	json_get_integer(json, "request", &c->request);
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+		if (strcmp(c->name, commands[i].name) != 0)
 			continue;
-		if (i > 0 && c->job < 0)
-			return err_set(e, ERR_INPUT, "command '%s': no integer 'job' of at least 0", c->name);
+		if ((commands[i].job && c->job < 0) || (commands[i].request && c->request < 0))
+			return err_set(e, ERR_INPUT, "command '%s': no integer '%s' of at least 0", c->name,
+			               commands[i].job ? "job" : "request");
 		return ERR_OK;
 	}
 	return err_set(e, ERR_INPUT, "command '%.100s' is not known", c->name);
 }
 
+/* Puts a command into the queue where it belongs. */
+static void queue(struct worker *w, struct command *c)
+{
+	pthread_mutex_lock(&w->lock);
+	if (!strcmp(c->name, "score")) {
+		*w->scores_tail = c;
+		w->scores_tail = &c->next;
+		w->n_scores++;
+	} else {
+		*w->tail = c;
+		w->tail = &c->next;
+	}
+	pthread_cond_signal(&w->ready);
+	pthread_mutex_unlock(&w->lock);
+}
+
 static void take_line(struct worker *w, const char *line, size_t len)
 {
-	struct command *c = NULL, checked = {.job = -1};
+	struct command *c = NULL, checked = {.job = -1, .request = -1};
 	struct json *json = NULL;
 	struct err e;
 	err_code rc = json_parse(line, len, &json, &e);
@@ -230,17 +277,16 @@ static void take_line(struct worker *w, const char *line, size_t len)
 		rc = c ? ERR_OK : ERR_MEMORY;
 	}
 	if (rc) {
-		worker_emit_failed(w, checked.job, NULL, &e);
+		if (checked.request >= 0)
+			worker_emit_refused(w, checked.request, &e);
+		else
+			worker_emit_failed(w, checked.job, NULL, &e);
 		json_free(json);
 		return;
 	}
 	*c = checked;
 	c->json = json;
-	pthread_mutex_lock(&w->lock);
-	*w->tail = c;
-	w->tail = &c->next;
-	pthread_cond_signal(&w->ready);
-	pthread_mutex_unlock(&w->lock);
+	queue(w, c);
 }
 
 /* Lines of at most WIRE_MAX_LINE; of a longer one only its failure is told. EOF: the server is gone. */
@@ -272,15 +318,17 @@ static void *read_commands(void *arg)
 
 /* -- the loop ---------------------------------------------------------------------------------- */
 
+/* NULL when only requests wait. */
 static struct command *next_command(struct worker *w)
 {
 	struct command *c;
 
 	pthread_mutex_lock(&w->lock);
-	while (!w->head)
+	while (!w->head && !w->scores)
 		pthread_cond_wait(&w->ready, &w->lock);
 	c = w->head;
-	w->head = c->next;
+	if (c)
+		w->head = c->next;
 	if (!w->head)
 		w->tail = &w->head;
 	w->now.command = c;
@@ -312,15 +360,19 @@ static err_code open_device(struct worker *w, struct err *e)
 int worker_main(const struct worker_options *o)
 {
 	static struct worker w; /* threads outlive any frame: the process ends by _exit */
+	pthread_condattr_t monotonic;
 	struct command *c;
 	pthread_t thread;
 	struct err e;
 
 	w.options = o;
 	w.tail = &w.head;
+	w.scores_tail = &w.scores;
 	pthread_mutex_init(&w.lock, NULL);
 	pthread_mutex_init(&w.out_lock, NULL);
-	pthread_cond_init(&w.ready, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&w.ready, &monotonic);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGINT, SIG_IGN); /* a terminal's Ctrl-C reaches the server too, which decides */
 	if (take_stdout(&w, &e)) {
@@ -338,6 +390,10 @@ int worker_main(const struct worker_options *o)
 	}
 	for (;;) {
 		c = next_command(&w);
+		if (worker_has_scores(&w))
+			worker_score(&w, !c);
+		if (!c)
+			continue;
 		worker_do(&w, c);
 		pthread_mutex_lock(&w.lock);
 		w.now.command = NULL;

@@ -1,7 +1,7 @@
-/* The worker's commands: describe, plan, run, forget. Main thread only, but for what is under the lock.
+/* The worker's commands about jobs: describe, plan, run, forget. Main thread only, but for what is under the lock.
  *
- * A plan keeps its evaluation and a reference to its model. Models are shared between plans by path and fingerprints,
- * and one of them has the session (weights on the device): the one that was used last. */
+ * A plan keeps its evaluation and a reference to its model. Between the batches of a run, and now and then during a
+ * plan, requests that wait are answered (worker_score.c): a job never holds them up for longer than a batch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,58 +12,12 @@
 #include "eval/wire.h"
 #include "eval/worker.h"
 
-/* A model that plans use. */
-struct loaded {
-	struct loaded *next;
-	struct model *model;     /* owned */
-	char dtype[8];           /* effective: "f32" */
-	struct session *session; /* owned; at most one of the list has one */
-	unsigned refs;           /* plans that use it */
-};
-
 struct planned {
 	struct planned *next;
 	int64_t job;
 	struct loaded *loaded; /* counted */
 	struct evaluation *ev; /* owned */
 };
-
-static void close_session(struct worker *w, struct loaded *l)
-{
-	if (!l->session)
-		return;
-	pthread_mutex_lock(&w->lock);
-	w->now.past_tokens += session_done_tokens(l->session);
-	w->now.session = NULL;
-	pthread_mutex_unlock(&w->lock);
-	session_close(l->session);
-	l->session = NULL;
-}
-
-static void free_loaded(struct worker *w, struct loaded *l)
-{
-	struct loaded **p = &w->loaded;
-
-	while (*p && *p != l)
-		p = &(*p)->next;
-	if (*p)
-		*p = l->next;
-	close_session(w, l);
-	model_free(l->model);
-	free(l);
-}
-
-/* Drops models that no plan uses, but for the one with the session: the next job often wants it again. */
-static void drop_unused(struct worker *w)
-{
-	struct loaded *next;
-
-	for (struct loaded *l = w->loaded; l; l = next) {
-		next = l->next;
-		if (!l->refs && !l->session)
-			free_loaded(w, l);
-	}
-}
 
 static void free_planned(struct planned *p)
 {
@@ -95,7 +49,7 @@ static void forget(struct worker *w, int64_t job)
 		return;
 	*p = gone->next;
 	free_planned(gone);
-	drop_unused(w);
+	worker_drop_unused(w);
 }
 
 /* -- what runs now ----------------------------------------------------------------------------- */
@@ -111,8 +65,8 @@ static bool begin_phase(struct worker *w, const struct command *c, enum phase ph
 	w->now.done = 0;
 	w->now.total = total;
 	w->now.base = worker_done_tokens(w);
-	if (w->now.session)
-		session_resume(w->now.session); /* a stop of the command before */
+	if (w->now.running)
+		session_resume(w->now.running); /* a stop of the command before */
 	pthread_mutex_unlock(&w->lock);
 	return go;
 }
@@ -227,62 +181,13 @@ static err_code check_pin(const struct wish *wish, const char *what, const char 
 	               name, pinned, now);
 }
 
-/* Opens the model afresh, so that a change on disk shows, and keeps the one that is loaded if it is the same. */
-static err_code load(struct worker *w, const struct wish *wish, const char *dtype, struct loaded **out, struct err *e)
-{
-	struct loaded *l;
-	struct model *m;
-
-	if (model_open(wish->model_path, wish->position, &m, e)) {
-		char member[sizeof e->pointer];
-
-		memcpy(member, e->pointer, sizeof member); /* relative to the override: say where the job has it */
-		return *member ? err_at(e, "/engine/position%s", member) : e->code;
-	}
-	if (model_fingerprint(m, e)) {
-		model_free(m);
-		return e->code;
-	}
-	for (struct loaded *old = w->loaded; old; old = old->next) {
-		if (strcmp(old->model->path, m->path) != 0 || strcmp(old->dtype, dtype) != 0 ||
-		    strcmp(old->model->fingerprint, m->fingerprint) != 0 ||
-		    strcmp(old->model->tokenizer_fingerprint, m->tokenizer_fingerprint) != 0)
-			continue;
-		model_free(m);
-		*out = old;
-		return ERR_OK;
-	}
-	l = mem_zalloc(1, sizeof *l, e);
-	if (!l) {
-		model_free(m);
-		return ERR_MEMORY;
-	}
-	l->model = m;
-	snprintf(l->dtype, sizeof l->dtype, "%s", dtype);
-	l->next = w->loaded;
-	w->loaded = l;
-	*out = l;
-	return ERR_OK;
-}
-
-/* What the loaded session holds counts as free: it makes room, or is the one asked for. */
-static size_t held_bytes(const struct worker *w, const struct place *place)
-{
-	struct session_options o = place_session(place);
-	size_t held = 0;
-
-	for (const struct loaded *l = w->loaded; l; l = l->next) {
-		o.dtype = l->dtype;
-		held += l->session ? session_memory(l->model, &o, session_batch_tokens(l->session)) : 0;
-	}
-	return held;
-}
-
 static int plan_tick(void *arg, uint64_t done, uint64_t total)
 {
 	struct worker *w = arg;
 	int stop;
 
+	if (worker_has_scores(w))
+		worker_score(w, false);
 	pthread_mutex_lock(&w->lock);
 	w->now.done = done;
 	w->now.total = total;
@@ -308,7 +213,7 @@ static void emit_planned(struct worker *w, const struct wish *wish, const struct
 }
 
 /* Makes the plan; *memory is its estimate. */
-static err_code make_plan(struct worker *w, const struct wish *wish, const struct place *place, struct planned *p,
+static err_code make_plan(struct worker *w, const struct wish *wish, struct place *place, struct planned *p,
                           size_t *memory, struct err *e)
 {
 	struct evaluation_watch watch = {.tick = plan_tick, .arg = w};
@@ -317,7 +222,7 @@ static err_code make_plan(struct worker *w, const struct wish *wish, const struc
 	const struct model *m;
 	err_code rc;
 
-	if (!t || load(w, wish, place->dtype, &p->loaded, e))
+	if (!t || worker_load(w, wish->model_path, wish->position, place->dtype, &p->loaded, e))
 		return e->code;
 	p->loaded->refs++;
 	m = p->loaded->model;
@@ -333,7 +238,9 @@ static err_code make_plan(struct worker *w, const struct wish *wish, const struc
 		return rc;
 	if (check_pin(wish, "dataset", wish->dataset, "dataset", evaluation_fingerprint(p->ev), e))
 		return e->code;
-	return place_fits(place, m, evaluation_batch_tokens(p->ev), held_bytes(w, place), memory, e);
+	if (device_describe(w->device.device, &place->device, e)) /* requests may have taken memory meanwhile */
+		return e->code;
+	return place_fits(place, m, evaluation_batch_tokens(p->ev), worker_held_bytes(w), memory, e);
 }
 
 static void plan(struct worker *w, const struct command *c)
@@ -368,7 +275,7 @@ static void plan(struct worker *w, const struct command *c)
 	} else {
 		free_planned(p);
 	}
-	drop_unused(w);
+	worker_drop_unused(w);
 	free(wish.model_path);
 	free(wish.dataset_path);
 }
@@ -404,24 +311,6 @@ static err_code read_units(const struct json *ranges, uint32_t n_units, uint32_t
 	return ERR_OK;
 }
 
-/* The session of the plan's model: there already, or in place of another's. */
-static err_code ensure_session(struct worker *w, struct loaded *l, struct err *e)
-{
-	struct session_options o = {.device = w->device.device, .dtype = l->dtype, .n_threads = w->options->n_threads};
-
-	if (l->session)
-		return ERR_OK;
-	for (struct loaded *other = w->loaded; other; other = other->next)
-		close_session(w, other);
-	drop_unused(w);
-	if (session_open(l->model, &o, &l->session, e))
-		return e->code;
-	pthread_mutex_lock(&w->lock);
-	w->now.session = l->session;
-	pthread_mutex_unlock(&w->lock);
-	return ERR_OK;
-}
-
 /* Results of the units that are scored together, until they go out as one event. */
 struct outbox {
 	struct worker *w;
@@ -429,6 +318,8 @@ struct outbox {
 	struct buf units; /* "[0,{...}],[1,{...}]" */
 	uint64_t tokens;
 	double since_s;
+	uint32_t n_reported; /* units of the command, in its order */
+	bool gave_way;       /* it was stopped for requests that wait */
 };
 
 static int unit_done(void *arg, uint32_t unit, const char *result, uint64_t tokens)
@@ -439,6 +330,7 @@ static int unit_done(void *arg, uint32_t unit, const char *result, uint64_t toke
 	buf_puts(&o->units, result);
 	buf_putc(&o->units, ']');
 	o->tokens += tokens;
+	o->n_reported++;
 	return 0;
 }
 
@@ -470,6 +362,7 @@ static void unit_failed(void *arg, uint32_t unit, const struct err *why)
 	struct buf line = BUF_INIT(1 << 16);
 	struct json_writer j = JSON_WRITER(&line);
 
+	o->n_reported++;
 	json_begin_object(&j, NULL);
 	json_put_string(&j, "event", "failed");
 	json_put_int(&j, "job", o->job);
@@ -482,10 +375,53 @@ static void unit_failed(void *arg, uint32_t unit, const struct err *why)
 	worker_emit(o->w, &line);
 }
 
+static bool give_way(void *arg)
+{
+	struct outbox *o = arg;
+
+	o->gave_way = worker_has_scores(o->w);
+	return o->gave_way;
+}
+
+/* Goes on after a pause in which the session may have been another model's. */
+static err_code resume(struct worker *w, const struct command *c, struct loaded *l, struct err *e)
+{
+	bool cancelled;
+
+	if (worker_job_session(w, l, e))
+		return e->code;
+	pthread_mutex_lock(&w->lock);
+	cancelled = c->cancelled;
+	if (!cancelled)
+		session_resume(l->session);
+	pthread_mutex_unlock(&w->lock);
+	return cancelled ? err_set(e, ERR_CANCELLED, "cancelled between two batches") : ERR_OK;
+}
+
+/* Runs the units, and stops between batches for requests that wait. */
+static err_code run_units(struct worker *w, const struct command *c, const struct planned *p, const uint32_t *units,
+                          uint32_t n, struct err *e)
+{
+	struct outbox o = {.w = w, .job = c->job, .units = BUF_INIT(WIRE_MAX_LINE - 4096), .since_s = clock_mono_s()};
+	struct evaluation_sink sink = {
+	    .done = unit_done, .failed = unit_failed, .batch = batch_done, .stop = give_way, .arg = &o};
+	err_code rc = ERR_OK;
+
+	while (!rc && o.n_reported < n) {
+		o.gave_way = false;
+		rc = evaluation_run(p->ev, p->loaded->session, units + o.n_reported, n - o.n_reported, &sink, e);
+		if (rc != ERR_CANCELLED || !o.gave_way)
+			break;
+		worker_score(w, false);
+		rc = resume(w, c, p->loaded, e);
+		o.since_s = clock_mono_s();
+	}
+	buf_release(&o.units);
+	return rc;
+}
+
 static void run(struct worker *w, const struct command *c)
 {
-	struct outbox o = {.w = w, .job = c->job, .units = BUF_INIT(WIRE_MAX_LINE - 4096)};
-	struct evaluation_sink sink = {.done = unit_done, .failed = unit_failed, .batch = batch_done, .arg = &o};
 	struct planned *p = find_planned(w, c->job);
 	uint32_t *units = NULL, n = 0;
 	uint64_t total = 0;
@@ -498,19 +434,16 @@ static void run(struct worker *w, const struct command *c)
 	}
 	rc = read_units(json_get(c->json, "units"), evaluation_n_units(p->ev), &units, &n, &e);
 	if (!rc)
-		rc = ensure_session(w, p->loaded, &e);
+		rc = worker_job_session(w, p->loaded, &e);
 	for (uint32_t i = 0; i < n; i++)
 		total += evaluation_unit_tokens(p->ev, units[i]);
 	if (!rc && !begin_phase(w, c, PHASE_RUN, total))
 		rc = ERR_CANCELLED;
-	if (!rc) {
-		o.since_s = clock_mono_s();
-		rc = evaluation_run(p->ev, p->loaded->session, units, n, &sink, &e);
-	}
+	if (!rc)
+		rc = run_units(w, c, p, units, n, &e);
 	finish(w, c, rc, &e);
 	if (!rc)
 		emit_simple(w, "idle", c->job);
-	buf_release(&o.units);
 	free(units);
 }
 
@@ -522,6 +455,8 @@ void worker_do(struct worker *w, struct command *c)
 		plan(w, c);
 	else if (!strcmp(c->name, "run"))
 		run(w, c);
-	else
+	else if (!strcmp(c->name, "forget"))
 		forget(w, c->job);
+	else
+		worker_do_tokens(w, c);
 }

@@ -27,6 +27,16 @@ void api_send_json(struct http_request *r, unsigned status, struct buf *b)
 	http_send(r, status, "application/json", b);
 }
 
+void api_remember_model(struct api *api, const char *name)
+{
+	char *copy = api->last_model && !strcmp(api->last_model, name) ? NULL : strdup(name);
+
+	if (!copy)
+		return;
+	free(api->last_model);
+	api->last_model = copy;
+}
+
 /* -- requests to the core ---------------------------------------------------------------------- */
 
 static void call_free(void *state)
@@ -36,6 +46,8 @@ static void call_free(void *state)
 	if (c->data_free)
 		c->data_free(c->data);
 	free(c->core.text);
+	json_free(c->core.reply);
+	buf_release(&c->core.line);
 	free(c);
 }
 

@@ -14,9 +14,13 @@ struct api {
 	const char *data_dir; /* borrowed: exports open their own connection */
 	bool loopback;        /* only this machine's names are accepted as Host */
 	int n_exports;        /* running export threads; the HTTP thread counts */
+	int n_scores;         /* scoring requests that wait; the same */
+	int64_t next_request; /* their numbers */
+	char *last_model;     /* owned: that completions were asked of last; NULL: none yet */
 };
 
 void routes_dispatch(struct http_request *r); /* routes.c: the handler of every request; r->app is a struct api */
+size_t routes_max_body(const char *path);     /* of a request to it */
 
 /* api_job.c */
 void api_job_list(struct http_request *r);
@@ -78,6 +82,9 @@ struct api_call *api_call_new(struct http_request *r, enum request_kind kind); /
 void api_call_submit(struct http_request *r, http_handler *then);
 /* True when the core refused: the problem has been sent. */
 bool api_call_failed(struct http_request *r);
+
+/* Keeps the name of the model that completions were asked of. */
+void api_remember_model(struct api *api, const char *name);
 
 /* Whether a folder or file holds anything that a task could read. */
 bool api_dataset_is_empty(const char *path);

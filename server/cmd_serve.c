@@ -151,7 +151,10 @@ static err_code read_options(struct serve *s, const struct options *o, struct co
 static err_code start(struct serve *s, const struct options *o, struct err *e)
 {
 	struct core_options core = {0};
-	struct http_options http = {.listen = options_get(o, "--listen"), .handler = routes_dispatch, .app = &s->api};
+	struct http_options http = {.listen = options_get(o, "--listen"),
+	                            .handler = routes_dispatch,
+	                            .max_body = routes_max_body,
+	                            .app = &s->api};
 
 	if (find_self(s->self, e) || read_options(s, o, &core, e))
 		return e->code;
@@ -198,6 +201,7 @@ out:
 	http_free(s.http);
 	store_close(s.store);
 	core_free(s.core);
+	free(s.api.last_model);
 	free(s.data_dir);
 	options_free(o);
 	return status;

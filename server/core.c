@@ -150,6 +150,7 @@ void core_free(struct core *c)
 	if (!c)
 		return;
 	describe_cancel_all(c);
+	tokens_cancel_all(c);
 	supervise_close(c);
 	scheduler_release(&c->sched);
 	store_close(c->store);
@@ -180,6 +181,7 @@ void core_submit(struct core *c, struct request *r)
 	r->next = NULL;
 	r->err = (struct err){0};
 	r->text = NULL;
+	r->reply = NULL;
 	r->existed = false;
 	pthread_mutex_lock(&c->lock);
 	closed = c->closed;
@@ -284,8 +286,8 @@ static err_code apply_request(struct core *c, const struct request *r, struct er
 	return ERR_OK;
 }
 
-/* Takes the requests that write out of a list; the others are handed to describe. */
-static struct request *split_describes(struct core *c, struct request *list)
+/* Takes the requests that write out of a list; the others go to those whose workers answer them. */
+static struct request *split_writes(struct core *c, struct request *list)
 {
 	struct request *writes = NULL, **end = &writes, *next;
 
@@ -294,17 +296,21 @@ static struct request *split_describes(struct core *c, struct request *list)
 		r->next = NULL;
 		if (r->kind == REQUEST_DESCRIBE) {
 			describe_request(c, r);
-			continue;
+		} else if (r->kind == REQUEST_SCORE) {
+			score_request(c, r);
+		} else if (r->kind == REQUEST_TOKENS) {
+			tokens_request(c, r);
+		} else {
+			*end = r;
+			end = &r->next;
 		}
-		*end = r;
-		end = &r->next;
 	}
 	return writes;
 }
 
 static err_code serve_requests(struct core *c, struct err *e)
 {
-	struct request *list = split_describes(c, take_queue(c, false)), *next;
+	struct request *list = split_writes(c, take_queue(c, false)), *next;
 	struct err refused;
 	err_code rc = ERR_OK;
 
@@ -362,6 +368,7 @@ static int timeout_until(const struct core *c, int64_t latest_ms)
 	int64_t now = clock_mono_ms(), at = supervise_deadline(c), describe = describe_deadline(c);
 
 	at = describe < at ? describe : at;
+	at = tokens_deadline(c) < at ? tokens_deadline(c) : at;
 	at = latest_ms < at ? latest_ms : at;
 	if (c->retry_ms > now && c->retry_ms < at)
 		at = c->retry_ms;
@@ -373,7 +380,7 @@ static int timeout_until(const struct core *c, int64_t latest_ms)
 /* Waits for something to happen, until latest_ms at most, and moves bytes. */
 static void wait_and_move(struct core *c, int64_t latest_ms)
 {
-	struct pollfd fds[2 + (SCHEDULER_MAX_WORKERS + DESCRIBE_MAX) * LINK_FDS] = {
+	struct pollfd fds[2 + (SCHEDULER_MAX_WORKERS + DESCRIBE_MAX + 1) * LINK_FDS] = {
 	    {.fd = c->signal_fd, .events = POLLIN}, {.fd = c->wake_fd, .events = POLLIN}};
 	bool pause = core_store_waits(c, clock_mono_ms());
 	size_t n = 2, at = 2;
@@ -383,6 +390,7 @@ static void wait_and_move(struct core *c, int64_t latest_ms)
 			link_poll(c->slots[w].link, pause, fds + n);
 			n += LINK_FDS;
 		}
+	n += tokens_poll(c, fds + n);
 	n += describe_poll(c, fds + n);
 	if (poll(fds, n, timeout_until(c, latest_ms)) <= 0)
 		return;
@@ -392,6 +400,7 @@ static void wait_and_move(struct core *c, int64_t latest_ms)
 			link_handle(c->slots[w].link, fds + at);
 			at += LINK_FDS;
 		}
+	at += tokens_handle(c, fds + at);
 	describe_handle(c, fds + at);
 }
 
@@ -411,6 +420,8 @@ static err_code drain(struct core *c, struct err *e)
 	err_set(&stopping, ERR_CANCELLED, "the server is stopping");
 	refuse_all(take_queue(c, true), &stopping);
 	describe_cancel_all(c);
+	score_cancel_all(c);
+	tokens_cancel_all(c);
 	supervise_shut(c);
 	while (supervise_any(c) && clock_mono_ms() < deadline) {
 		supervise_step(c, clock_mono_ms());
@@ -435,6 +446,8 @@ err_code core_run(struct core *c, struct err *e)
 		if (rc)
 			break;
 		describe_step(c, now);
+		tokens_step(c, now);
+		score_step(c);
 		if (!core_store_waits(c, now))
 			settle_jobs(c);
 		assign_all(c);

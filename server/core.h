@@ -38,11 +38,13 @@ bool core_stopping(struct core *c); /* asked to stop; from any thread */
 void core_free(struct core *c);
 
 enum request_kind {
-	REQUEST_CREATE,  /* in: create.      out: job */
-	REQUEST_CANCEL,  /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
-	REQUEST_RESTART, /* in: job          a final or waiting job: units dropped, queued again */
-	REQUEST_DELETE,  /* in: job          ERR_CONFLICT unless final */
-	REQUEST_DESCRIBE /* in: model        out: text (description JSON); by a short-lived worker, cached */
+	REQUEST_CREATE,   /* in: create.      out: job */
+	REQUEST_CANCEL,   /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
+	REQUEST_RESTART,  /* in: job          a final or waiting job: units dropped, queued again */
+	REQUEST_DELETE,   /* in: job          ERR_CONFLICT unless final */
+	REQUEST_DESCRIBE, /* in: model        out: text (description JSON); by a short-lived worker, cached */
+	REQUEST_SCORE,    /* in: id, line     out: reply (the worker's `scored` event) */
+	REQUEST_TOKENS    /* in: id, line     out: reply (`tokens`); by a worker without a device */
 };
 
 struct request {
@@ -50,13 +52,20 @@ struct request {
 	int64_t job;
 	struct job_new create; /* strings borrowed until done */
 	const char *model;     /* borrowed until done */
+	int64_t id;            /* SCORE, TOKENS: the wire's "request", unique */
+	struct buf line;       /* SCORE, TOKENS: the command (eval/wire.h); the requester's */
 	/* out */
 	struct err err;
-	bool existed; /* CREATE: answered by an idempotency key */
-	char *text;   /* DESCRIBE: owned by the requester */
+	bool existed;       /* CREATE: answered by an idempotency key */
+	char *text;         /* DESCRIBE: owned by the requester */
+	struct json *reply; /* SCORE, TOKENS: owned by the requester */
 	void (*done)(struct request *r);
 	void *arg;
+	/* the core's */
 	struct request *next;
+	int worker;      /* that has it; -1: none */
+	unsigned deaths; /* of workers that had it */
+	int64_t sent_ms;
 };
 /* From any thread; r lives until done. Once core_run is over, done is called at once, on the calling thread, with
  * ERR_CANCELLED. */
@@ -64,7 +73,8 @@ void core_submit(struct core *c, struct request *r);
 
 /* A snapshot of the workers as a JSON array, from any thread: name, spec, state (starting, idle, busy, backing_off,
  * unusable), error (why it is unusable), device, kind, device_name, isa, libraries, threads, memory_bytes (free at its
- * hello), signature, job, phase (plan, run), pid, restarts, since_ms, done_tokens. */
+ * hello), signature, job, phase (plan, run), requests (that it scores for clients), pid, restarts, since_ms,
+ * done_tokens. */
 void core_write_workers(struct core *c, struct json_writer *w, const char *key);
 
 /* Live progress of a job that is finer than the store's: tokens done of units that are not stored yet, to be added to

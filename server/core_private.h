@@ -23,8 +23,10 @@
  *   settle.c     what memory owes the store: results, failures, cancels, reasons to wait
  *   supervise.c  worker processes: started, read, watched, killed, buried
  *   describe.c   short-lived workers that describe models, on links of their own
+ *   score.c      scoring requests: to a worker and back, beside its jobs
+ *   tokens.c     a worker without a device that answers for tokenizers
  *
- * These seven are one room: they share struct core, and nobody else includes this header. Below it, and knowing nothing
+ * These nine are one room: they share struct core, and nobody else includes this header. Below it, and knowing nothing
  * of it: scheduler.c (decides; no SQL, no process, no clock) with scheduler_suit.c (which worker may do which job),
  * link.c (one process and its pipes), launcher.c (from a spec to argv and environment), store_*.c. */
 #ifndef FATHOM_SERVER_CORE_PRIVATE_H
@@ -63,6 +65,7 @@ struct worker_view {
 	char name[32], spec[256], state[16], device[64], signature[256], phase[8], error[256];
 	struct device_info about;
 	int64_t job, pid, since_ms, done_tokens, live_tokens;
+	size_t requests; /* scoring requests that it has */
 	unsigned restarts;
 };
 
@@ -75,6 +78,12 @@ struct core {
 	struct slot slots[SCHEDULER_MAX_WORKERS];
 	size_t n_slots;
 	struct describe *describes; /* owned list, oldest first */
+	struct request *scores;     /* not owned; oldest first */
+	struct {
+		struct link *link;        /* owned; NULL: not running */
+		struct request *requests; /* not owned; oldest first */
+		int64_t used_ms;
+	} tokens;
 	int signal_fd, wake_fd;
 	sigset_t old_mask;
 	bool draining;
@@ -133,5 +142,22 @@ void describe_cancel_all(struct core *c);
 size_t describe_poll(const struct core *c, struct pollfd *fds); /* at most DESCRIBE_MAX * LINK_FDS */
 void describe_handle(struct core *c, const struct pollfd *fds);
 int64_t describe_deadline(const struct core *c);
+
+/* score.c */
+void score_request(struct core *c, struct request *r);
+void score_step(struct core *c);                                 /* sends what waits to workers */
+size_t score_waiting(const struct core *c, size_t w);            /* requests that it has */
+bool score_scored(struct core *c, size_t w, struct json *event); /* true: it took the event */
+void score_failed(struct core *c, size_t w, int64_t id, const struct err *why);
+void score_lost(struct core *c, size_t w, const struct err *why); /* it died */
+void score_cancel_all(struct core *c);
+
+/* tokens.c */
+void tokens_request(struct core *c, struct request *r);
+void tokens_step(struct core *c, int64_t now_ms);
+void tokens_cancel_all(struct core *c);
+size_t tokens_poll(const struct core *c, struct pollfd *fds); /* at most LINK_FDS; how many */
+size_t tokens_handle(struct core *c, const struct pollfd *fds);
+int64_t tokens_deadline(const struct core *c);
 
 #endif

@@ -23,8 +23,9 @@ struct wire_event {
 	struct slot *slot;
 	struct sched_worker *worker;
 	struct sched_job *job;
-	const struct json *json;
-	bool mine; /* it carries the worker's ticket */
+	struct json *json;
+	bool taken; /* json is another's now */
+	bool mine;  /* it carries the worker's ticket */
 	int64_t now;
 };
 
@@ -426,9 +427,12 @@ void event_failure(const struct json *event, struct err *why)
 static err_code on_failed(struct wire_event *v, struct err *e)
 {
 	const struct json *units = json_get(v->json, "units");
+	int64_t request;
 	struct err why;
 
 	event_failure(v->json, &why);
+	if (json_get_integer(v->json, "request", &request))
+		score_failed(v->c, v->w, request, &why);
 	if (!v->mine)
 		return ERR_OK;
 	if (units && v->job && v->worker->state == WORKER_RUNNING)
@@ -438,6 +442,15 @@ static err_code on_failed(struct wire_event *v, struct err *e)
 	if (is_unwanted(v))
 		return settle_worker(v);
 	return is_at_work(v) ? command_failed(v, &why) : ERR_OK;
+}
+
+/* -- requests ---------------------------------------------------------------------------------- */
+
+static err_code on_scored(struct wire_event *v, struct err *e)
+{
+	(void)e;
+	v->taken = score_scored(v->c, v->w, v->json);
+	return ERR_OK;
 }
 
 /* -- life signs -------------------------------------------------------------------------------- */
@@ -476,9 +489,9 @@ static const struct {
 	const char *name;
 	err_code (*handle)(struct wire_event *v, struct err *e);
 } handlers[] = {
-    {"hello", on_hello},         {"unusable", on_unusable}, {"planned", on_planned},
-    {"units", on_units},         {"progress", on_progress}, {"idle", on_idle},
-    {"cancelled", on_cancelled}, {"failed", on_failed},     {"alive", on_alive},
+    {"hello", on_hello},       {"unusable", on_unusable}, {"planned", on_planned},     {"units", on_units},
+    {"progress", on_progress}, {"idle", on_idle},         {"cancelled", on_cancelled}, {"failed", on_failed},
+    {"alive", on_alive},       {"scored", on_scored},
 };
 
 err_code event_handle(struct core *c, size_t w, const char *line, size_t len, struct err *e)
@@ -515,6 +528,7 @@ err_code event_handle(struct core *c, size_t w, const char *line, size_t len, st
 		if (handlers[i].handle != on_alive) /* which only counts when its count moves */
 			v.slot->moved_ms = v.now;
 	}
-	json_free(json);
+	if (!v.taken)
+		json_free(json);
 	return rc;
 }

@@ -36,6 +36,7 @@ err_code http_open(const struct http_options *o, struct http **out, struct err *
 		return e->code;
 	pthread_mutex_init(&h->lock, NULL);
 	h->handler = o->handler;
+	h->max_body = o->max_body;
 	h->app = o->app;
 	h->listen_fd = -1;
 	h->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -40,9 +40,10 @@ typedef void http_handler(struct http_request *r);
 typedef err_code http_pull(struct http_request *r, struct buf *out, struct err *e);
 
 struct http_options {
-	const char *listen;    /* "127.0.0.1:8080", "[::1]:0", "host:80" */
-	http_handler *handler; /* of every request */
-	void *app;             /* for the handlers: r->app */
+	const char *listen;                   /* "127.0.0.1:8080", "[::1]:0", "host:80" */
+	http_handler *handler;                /* of every request */
+	size_t (*max_body)(const char *path); /* of a request's body; NULL: HTTP_MAX_BODY for all */
+	void *app;                            /* for the handlers: r->app */
 };
 
 /* Binds and listens; http_start begins to answer. Errors name the address. */
@@ -85,6 +86,7 @@ struct http_request {
 		char value[256];
 	} headers[HTTP_MAX_HEADERS];
 	http_handler *then;
+	size_t max_body;
 	bool body_too_large, bad_query, suspended, waiting;
 	int64_t wait_key;
 	double begun_s;

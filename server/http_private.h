@@ -14,6 +14,7 @@ struct http {
 	char url[1100]; /* a scope id may make a host as long as NI_MAXHOST */
 	bool loopback;
 	http_handler *handler;
+	size_t (*max_body)(const char *path);
 	void *app;
 	int listen_fd; /* owned until the daemon is stopped or quiesced; -1: not ours any more */
 	int event_fd;  /* owned: rings when anything under `lock` was set */

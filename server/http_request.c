@@ -308,7 +308,8 @@ static struct http_request *request_new(struct http *h, struct MHD_Connection *c
 	r->connection = c;
 	r->method = method;
 	r->path = url;
-	r->body = BUF_INIT(HTTP_MAX_BODY);
+	r->max_body = h->max_body ? h->max_body(url) : HTTP_MAX_BODY;
+	r->body = BUF_INIT(r->max_body);
 	r->begun_s = clock_mono_s();
 	h->n_requests++;
 	MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, take_query, r);
@@ -337,7 +338,7 @@ static void request_free(struct http_request *r)
 static bool take_body(struct http_request *r, const char *data, size_t len)
 {
 	r->reply_bytes += len; /* counts what came, until there is a reply */
-	if (len > HTTP_MAX_BODY - r->body.len)
+	if (len > r->max_body - r->body.len)
 		r->body_too_large = true;
 	if (!r->body_too_large)
 		buf_append(&r->body, data, len);
@@ -351,7 +352,7 @@ static bool refuse_unread(struct http_request *r)
 	const char *s = http_header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	unsigned long long len = s ? strtoull(s, NULL, 10) : 0;
 
-	if (len > HTTP_MAX_BODY)
+	if (len > r->max_body)
 		r->body_too_large = true;
 	return len > MAX_DISCARD || (r->body_too_large && http_header(r, MHD_HTTP_HEADER_EXPECT));
 }

@@ -6,6 +6,7 @@
 
 #include "engine/json.h"
 #include "engine/log.h"
+#include "server/openai.h"
 
 static const char *title_of(unsigned status)
 {
@@ -39,6 +40,10 @@ static void send(struct http_request *r, unsigned status, const char *member, co
 	struct buf b = BUF_INIT((size_t)1 << 16);
 	struct json_writer w = JSON_WRITER(&b);
 
+	if (openai_owns(r->path)) { /* its clients know another shape */
+		openai_refuse(r, status == 422 ? 400 : status, value && *value ? value : NULL, NULL, "%s", detail);
+		return;
+	}
 	json_begin_object(&w, NULL);
 	json_put_string(&w, "type", "about:blank");
 	json_put_string(&w, "title", title_of(status));

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "server/api.h"
+#include "server/openai.h"
 #include "server/problem.h"
 
 static const struct route {
@@ -34,6 +35,12 @@ static const struct route {
     {"GET", "/api/v1/datasets", "", api_dataset_list},
     {"GET", "/api/v1/workers", "", api_worker_list},
     {"GET", "/healthz", "", api_health},
+    {"POST", "/v1/completions", "", openai_completions},
+    {"GET", "/v1/models", "", openai_models},
+    {"GET", "/v1/models/{name}", "", openai_model},
+    {"GET", "/tokenizer_info", "model", openai_tokenizer_info},
+    {"POST", "/tokenize", "model", openai_tokenize},
+    {"POST", "/detokenize", "model", openai_detokenize},
     {"GET", "/", "", api_static},
     {"GET", "/{name}", "", api_static}, /* last: it matches what nothing else does */
 };
@@ -180,6 +187,11 @@ static bool check_query(struct http_request *r, const struct route *t)
 	return true;
 }
 
+size_t routes_max_body(const char *path)
+{
+	return openai_owns(path) ? OPENAI_MAX_BODY : HTTP_MAX_BODY;
+}
+
 void routes_dispatch(struct http_request *r)
 {
 	const struct route *t = NULL;
@@ -187,7 +199,7 @@ void routes_dispatch(struct http_request *r)
 	char allow[100];
 
 	if (r->body_too_large) {
-		problem_send(r, 413, "the body is larger than %zu bytes", HTTP_MAX_BODY);
+		problem_send(r, 413, "the body is larger than %zu bytes", r->max_body);
 		return;
 	}
 	if (r->bad_query) {

@@ -87,6 +87,7 @@ static void bury(struct core *c, size_t w, int64_t now_ms)
 		c->sched.workers[w].hopeless = true;
 	}
 	scheduler_lost(&c->sched, w, true, &why);
+	score_lost(c, w, &why);
 	link_close(s->link);
 	s->link = NULL;
 	s->hello = false;
@@ -145,7 +146,7 @@ static bool is_working(const struct core *c, size_t w)
 {
 	enum worker_state state = c->sched.workers[w].state;
 
-	return state == WORKER_PLANNING || state == WORKER_RUNNING || state == WORKER_SETTLING;
+	return state == WORKER_PLANNING || state == WORKER_RUNNING || state == WORKER_SETTLING || score_waiting(c, w);
 }
 
 static void kill_late(struct core *c, size_t w, int64_t now_ms)

@@ -5,7 +5,7 @@
 #include "engine/clock.h"
 #include "server/core_private.h"
 
-static const char *state_name(const struct slot *s, const struct sched_worker *k)
+static const char *state_name(const struct slot *s, const struct sched_worker *k, size_t n_requests)
 {
 	if (k->unusable[0])
 		return "unusable";
@@ -13,7 +13,7 @@ static const char *state_name(const struct slot *s, const struct sched_worker *k
 		return "backing_off";
 	if (!s->hello)
 		return "starting";
-	return k->state == WORKER_IDLE ? "idle" : "busy";
+	return k->state == WORKER_IDLE && !n_requests ? "idle" : "busy";
 }
 
 /* The signature that its job is pinned to, else its first. */
@@ -34,10 +34,11 @@ static void fill_view(struct core *c, size_t w, struct worker_view *v)
 	                          .pid = s->link ? link_pid(s->link) : 0,
 	                          .done_tokens = s->done_tokens,
 	                          .live_tokens = -1,
+	                          .requests = score_waiting(c, w),
 	                          .restarts = s->restarts};
 	snprintf(v->name, sizeof v->name, "%s", s->name);
 	snprintf(v->spec, sizeof v->spec, "%s", s->spec);
-	snprintf(v->state, sizeof v->state, "%s", state_name(s, k));
+	snprintf(v->state, sizeof v->state, "%s", state_name(s, k, v->requests));
 	snprintf(v->device, sizeof v->device, "%s", k->known ? k->device : "");
 	snprintf(v->signature, sizeof v->signature, "%s", signature_shown(k));
 	snprintf(v->error, sizeof v->error, "%s", k->unusable);
@@ -96,6 +97,7 @@ void core_write_workers(struct core *c, struct json_writer *w, const char *key)
 			json_put_int(w, "job", v.job);
 		else
 			json_put_null(w, "job");
+		json_put_uint(w, "requests", v.requests);
 		json_put_int(w, "pid", v.pid);
 		json_put_uint(w, "restarts", v.restarts);
 		json_put_int(w, "since_ms", v.since_ms);

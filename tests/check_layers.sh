@@ -42,8 +42,8 @@ only server/http_private "$@"
 set -- server/store_*.c server/store_private.h
 only sqlite3 "$@"
 only server/store_private "$@"
-only server/core_private server/core.c server/describe.c server/dispatch.c server/event.c server/settle.c \
-	server/supervise.c server/view.c
+only server/core_private server/core.c server/describe.c server/dispatch.c server/event.c server/score.c server/settle.c \
+	server/supervise.c server/tokens.c server/view.c
 only engine/tokenizer engine/*.* server/cmd_tokenize.c
 only 'oneapi|dnnl' kernels/matmul_cpu.c
 only cjson engine/json.c
