@@ -40,7 +40,8 @@ const whiskers = {
 			if (bar.height < 11)
 				return;
 			ctx.fillStyle = options.quiet;
-			ctx.fillText(metricText(m).split(' ')[0], high + 6, bar.y);
+			ctx.textAlign = m.value < 0 ? 'right' : 'left';
+			ctx.fillText(metricText(m).split(' ')[0], m.value < 0 ? low - 6 : high + 6, bar.y);
 		}));
 		ctx.restore();
 	},
@@ -131,16 +132,19 @@ export class Bars extends Figure {
 			options: this.options(colours, rows) };
 	}
 
-	/* The right end of the axis: room for the longest whisker and its number. */
-	end(rows) {
-		const ends = rows.flatMap((row) => row.cells).filter(Boolean).map((m) => m.value + (m.stderr ?? 0));
-		return Math.max(...ends.filter((v) => Number.isFinite(v))) * 1.12 || 1;
+	/* The ends of the axis: zero, and room for the longest whiskers and their numbers. */
+	range(rows) {
+		const there = rows.flatMap((row) => row.cells).filter((m) => typeof m?.value === 'number');
+		const low = Math.min(0, ...there.map((m) => m.value - (m.stderr ?? 0))) * 1.14;
+		const high = Math.max(0, ...there.map((m) => m.value + (m.stderr ?? 0))) * 1.14;
+		const all = there.every((m) => m.unit === 'fraction') && high > 0.55; /* a scale that all tasks share */
+		return [Math.min(low, 0), all ? Math.max(1, high) : high || (low ? 0 : 1)];
 	}
 
 	options(colours, rows) {
 		const family = getComputedStyle(document.body).fontFamily;
 		const fraction = rows.some((row) => row.cells.some((m) => m?.unit === 'fraction'));
-		const end = this.end(rows);
+		const [min, max] = this.range(rows);
 		const grid = { color: colours.line, borderColor: colours.line, tickLength: 4 };
 		const font = { family, size: 12 };
 		return {
@@ -149,7 +153,7 @@ export class Bars extends Figure {
 			layout: { padding: { top: 2, right: 8 } },
 			scales: {
 				x: {
-					min: 0, max: fraction && end > 0.5 ? Math.max(1, end) : end, grid,
+					min, max, grid,
 					title: { display: rows.some((row) => row.group), text: metricLabel(this.metric), color: colours.quiet, font },
 					ticks: { color: colours.quiet, maxRotation: 0, includeBounds: false, callback: (v) =>
 						(fraction && v > 1 ? '' : Number(v.toPrecision(6)).toLocaleString('en-US')) },

@@ -53,11 +53,11 @@ function partTable(metrics) {
 	return table('Metrics by group', ['Group', ...names, 'n'], rows, mean ? 1 : 0);
 }
 
-/* What is left. Counts of zero say nothing. */
+/* What is left. Counts of zero say nothing, and a map (layer by frequency) is no list. */
 function plainTable(metrics) {
 	const parted = distinct(metrics.filter(isPart).map((m) => m.name));
 	const shown = (m) => (m.unit === 'items' ? m.value > 0 : !(m.length > 0) && !parted.includes(m.name));
-	const plain = metrics.filter((m) => m.from === undefined && shown(m));
+	const plain = metrics.filter((m) => m.from === undefined && m.layer === undefined && shown(m));
 	if (!plain.length)
 		return null;
 	const name = (m) => [m.name, m.group, m.length && `at ${m.length}`].filter(Boolean).join(' · ');
