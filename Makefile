@@ -187,12 +187,16 @@ bench-tokenizer: build/bench_tokenizer build/data
 	build/bench_tokenizer $(firstword $(wildcard build/data/pg19/*.txt build/data/pg19/*/*.txt)) \
 	    $(SHARED)/models/pope-29m/tokenizer.json $(wildcard build/data/tokenizers/*_tokenizer.json)
 
+bench-cbt: $(FATHOM) build/data # ten candidates a question: the context read once, and ten times
+	$(PYTHON) tests/cbt_rebuild.py build/data/cbt/cbt_test_raw.txt build/cbt --per-kind 5
+	$(PYTHON) tests/bench_cbt.py $(FATHOM) $(SHARED)/models/rope-29m build/cbt
+
 bench-http: $(FATHOM)
 	@sh tests/deps.sh bench
 	FATHOM=$(abspath $(FATHOM)) sh tests/bench_http.sh
 
 bench: build ## speed, as ratios to a peer in the same run, memory, the tokenizer, HTTP under load; bench-score is one of them
-	@$(MAKE) --no-print-directory bench-score bench-memory bench-tokenizer bench-http
+	@$(MAKE) --no-print-directory bench-score bench-memory bench-tokenizer bench-cbt bench-http
 
 # On the device's own python where that has PyTorch, else in the virtual environment.
 bench-gpu: ## speed on a CUDA device: attention and scoring, ours and PyTorch's in one run; BENCH_GPU='--only attention' runs a part
@@ -206,7 +210,7 @@ else
 	@echo "SKIP: bench-gpu: built without CUDA"
 endif
 
-.PHONY: bench-score bench-memory bench-tokenizer bench-http bench-gpu
+.PHONY: bench-score bench-memory bench-tokenizer bench-cbt bench-http bench-gpu
 .PRECIOUS: $(B)/tests/bench_%.o
 
 lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck

@@ -95,8 +95,8 @@ struct example_reader {
 
 /* -- for a task's row -------------------------------------------------------------------------- */
 
-/* Parameters: a task with some of its own makes a table {CHOICE_PARAMS, {"detokenize", ...}} and sets .params and
- * .n_params after CHOICE_TASK; v[CHOICE_N_PARAMS] is its first. */
+/* Parameters: a task with some of its own makes a table {CHOICE_PARAMS, {"detokenize", ...}}, which it names in
+ * CHOICE_TASK_WITH; v[CHOICE_N_PARAMS] is its first. */
 enum {
 	EXAMPLE_LIMIT,
 	EXAMPLE_MAX_LENGTH,
@@ -142,8 +142,9 @@ enum { NORM_NONE, NORM_CHARS, NORM_BYTES, NORM_TOKENS };
 	.examples = &(reader), .params = example_params, .n_params = EXAMPLE_N_PARAMS, .metrics = example_metrics,     \
 	.n_metrics = EXAMPLE_N_METRICS, .fold_metrics = example_fold_metrics, .fold_items = example_fold_items,        \
 	EXAMPLE_FUNCTIONS
-#define CHOICE_TASK(reader)                                                                                            \
-	.examples = &(reader), .params = choice_params, .n_params = CHOICE_N_PARAMS, .metrics = choice_metrics,        \
+#define CHOICE_TASK(reader) CHOICE_TASK_WITH(reader, choice_params, CHOICE_N_PARAMS)
+#define CHOICE_TASK_WITH(reader, own, n_own)                                                                           \
+	.examples = &(reader), .params = (own), .n_params = (n_own), .metrics = choice_metrics,                        \
 	.n_metrics = CHOICE_N_METRICS, .fold_metrics = choice_fold_metrics, .fold_items = choice_fold_items,           \
 	EXAMPLE_FUNCTIONS
 #define EXAMPLE_FUNCTIONS                                                                                              \

@@ -5,29 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/pystr.h"
 #include "engine/utf8.h"
 #include "eval/example_plan.h"
-
-/* Python's str.isspace: White_Space and the four separators of ASCII. */
-static bool is_space(uint32_t cp)
-{
-	return utf8_is_space(cp) || (cp >= 0x1C && cp <= 0x1F);
-}
-
-/* The length without the white space at the end. */
-static size_t stripped(const char *s, size_t len)
-{
-	while (len) {
-		size_t at = len - 1, n;
-
-		while (at && ((unsigned char)s[at] & 0xC0) == 0x80)
-			at--;
-		if (!is_space(utf8_next(s + at, len - at, &n)))
-			break;
-		len = at;
-	}
-	return len;
-}
 
 size_t item_chain(const struct example_plan *p, const struct example_item *item, size_t choice)
 {
@@ -164,7 +144,7 @@ err_code example_encode(struct examples *x, struct example_item *item, struct er
 	if (buf_check(&p->text, "an example's text", e))
 		return e->code;
 	n = p->text.len;
-	n_context = stripped(buf_str(&p->text), n);
+	n_context = pystr_rstrip(buf_str(&p->text), n);
 	item->choice = p->n_choices;
 	item->n_choices = (uint32_t)x->n_choices;
 	item->apart = !p->share;

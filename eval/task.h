@@ -99,6 +99,9 @@ struct task {
 	ROW(token_nll)                                                                                                 \
 	ROW(indirect_indexing)                                                                                         \
 	ROW(lambada)                                                                                                   \
+	ROW(hellaswag)                                                                                                 \
+	ROW(cbt)                                                                                                       \
+	ROW(blimp)                                                                                                     \
 	ROW(piqa)                                                                                                      \
 	ROW(arc_easy)                                                                                                  \
 	ROW(choices)                                                                                                   \

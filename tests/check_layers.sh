@@ -11,7 +11,7 @@ fail() {
 	failed=1
 }
 
-base='engine/(err|log|buf|json|utf8|sha256|clock|path)\.h'
+base='engine/(err|log|buf|json|utf8|pystr|sha256|clock|path)\.h'
 
 # includes FOLDER REGEX: every quoted include of the folder's files must match
 includes() {
@@ -51,7 +51,7 @@ only curl server/client.c server/fetch.c
 only "archive" server/unpack.c
 only openssl engine/sha256.c
 only pcre2 engine/pattern.c engine/unicode.c
-only utf8proc engine/nfc.c
+only utf8proc engine/nfc.c engine/pystr.c
 set -- kernels/*.cu kernels/*.cuh kernels/*_sm90.h engine/*cuda*.[ch]
 only 'cuda|cublas|mma\.h|kernels/kernels_cuda|engine/[a-z_]*cuda' "$@"
 
