@@ -79,12 +79,24 @@ export class Detail {
 
 	/* Before another is opened, or none. */
 	close() {
+		this.job = null;
+		this.dropFigure();
+	}
+
+	dropFigure() {
 		this.figure?.destroy();
 		this.figure = null;
 	}
 
+	/* When what models() and tasks() say has changed. */
+	refresh() {
+		if (this.job)
+			this.update(this.job);
+	}
+
 	/* Updates in place; the body is made anew only when something in it changed. */
 	update(job) {
+		this.job = job;
 		const title = titleOf(job, this.models());
 		setText(this.heading, `${title.model} on ${job.dataset ?? job.task}`);
 		setText(this.sub, [`Job ${job.id}`, job.name, title.scheme, job.task].filter(Boolean).join(' · '));
@@ -123,7 +135,7 @@ export class Detail {
 
 	/* What the result looks like: the figure of its task. */
 	figurePart(job) {
-		this.close();
+		this.dropFigure();
 		if (!job.result)
 			return null;
 		const root = h('section', { class: 'panel chart', 'aria-labelledby': 'one' });

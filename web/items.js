@@ -10,15 +10,17 @@ const PAGE = 25;
 const number = (v, digits) => (typeof v === 'number' ? v.toFixed(digits) : '–');
 const list = (v) => (Array.isArray(v) ? v : [v]);
 
-/* One log-probability a continuation: the chosen one strong, the right one marked. */
+/* One log-probability a continuation: of several the chosen one strong, the right one marked. */
 function logprobs(item) {
+	if (list(item.logprobs).length === 1)
+		return number(list(item.logprobs)[0], 2);
 	const each = list(item.logprobs).map((v, i) => {
 		const words = [i === item.choice && 'chosen', i === item.gold && 'gold'].filter(Boolean).join(', ');
 		const node = h(i === item.choice ? 'strong' : 'span', { class: i === item.gold ? 'gold' : null, title: words || null },
 			number(v, 2));
 		return [i ? '  ' : '', node];
 	});
-	return h('span', { class: each.length > 1 ? 'logprobs many' : 'logprobs' }, each.flat());
+	return h('span', { class: 'logprobs' }, each.flat());
 }
 
 const verdict = (item) =>

@@ -256,15 +256,20 @@ async function pollJobs() {
 function takeModels(models) {
 	state.models = new Map(models.map((m) => [m.name, m]));
 	form.setModels(models);
-	showList();
-	refreshChart();
+	listsChanged();
 }
 
 function takeTasks(tasks) {
 	state.tasks = new Map(tasks.map((t) => [t.name, t]));
 	form.setTasks(tasks);
+	listsChanged();
+}
+
+/* Rows, chart and a job's page say what descriptions tell them. */
+function listsChanged() {
 	showList();
 	refreshChart();
+	detail.refresh();
 }
 
 /* Beside the polling, not in its way: a model that the server sees for the first time takes a while to

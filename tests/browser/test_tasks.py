@@ -7,6 +7,7 @@ Run: /usr/bin/python3 -m unittest discover -s tests/browser -v
 import csv
 import io
 import json
+import shlex
 import sys
 import time
 import unittest
@@ -302,6 +303,24 @@ class TestTasks(unittest.TestCase):
         page.wait("bars in its place", lambda: n_bars() == 3)
         page.choose("#chart-title-task", "pg19")
         page.wait("the curve again", lambda: chart("chart.config.type") == "line")
+
+    def test_44_a_task_that_makes_its_dataset_needs_none(self):
+        page.open()
+        ready("indirect_indexing")
+        page.all(".model input")[0].click()
+        self.assertEqual(page.one("#f-dataset").get_attribute("value"), "")
+        page.fill("#f-params-n", "30")
+        page.one("#submit-button").click()
+        page.wait("its end", lambda: server.get("/api/v1/jobs")["data"][0]["state"] == "succeeded")
+        job = newest("indirect_indexing")
+        self.assertEqual((job["dataset"], job["params"]["n"]), ("generated", 30))
+        page.open(f"#/jobs/{job['id']}")
+        page.wait("its request", lambda: page.all(".detail pre"))
+        curl = lambda: shlex.split(page.one(".detail pre").get_attribute("textContent").replace("\\\n", " "))  # noqa: E731
+        page.wait("descriptions of tasks", lambda: "dataset" not in json.loads(curl()[-1]), 3)
+        again = server.post("/api/v1/jobs", json.loads(curl()[-1]))
+        self.assertEqual((again["params"], again["dataset"]), (job["params"], "generated"))
+        page.wait("the same number", lambda: newest("indirect_indexing")["headline"] == job["headline"])
 
     def test_60_a_phone_needs_no_sideways_scrolling(self):
         job = newest("choices")["id"]
