@@ -30,12 +30,13 @@ err_code task_check_dataset(const struct task *t, const struct json *params, boo
 err_code task_generate(const struct task *t, const struct json *params, struct buf *out, struct err *e)
 {
 	struct param_value v[TASK_MAX_PARAMS];
-	err_code rc = param_values(t, params, v, e);
+	err_code rc;
 
-	if (!rc && !t->generate)
-		rc = err_set(e, ERR_INPUT, "task %s makes no dataset", t->name);
-	if (!rc && !task_generates(t, params))
-		rc = err_set(e, ERR_INPUT, "%s is missing: task %s makes a dataset by it", t->generated_by, t->name);
+	if (!t->generate)
+		return err_set(e, ERR_INPUT, "task %s makes no dataset", t->name);
+	if (!task_generates(t, params))
+		return err_set(e, ERR_INPUT, "%s is missing: task %s makes a dataset by it", t->generated_by, t->name);
+	rc = param_values(t, params, v, e);
 	if (!rc)
 		rc = t->generate(v, out, e);
 	param_values_release(v);

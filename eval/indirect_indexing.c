@@ -253,7 +253,7 @@ static err_code fold_metrics(const struct param_value *v, const struct unit_sour
 	(void)v;
 	if (!rc) {
 		logprobs = mem_alloc(sums.losses.n, sizeof *logprobs, e);
-		rc = logprobs ? ERR_OK : e->code;
+		rc = logprobs ? ERR_OK : ERR_MEMORY;
 	}
 	if (!rc) {
 		for (size_t i = 0; i < sums.losses.n; i++)

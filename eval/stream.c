@@ -186,7 +186,7 @@ err_code stream_sum(const struct unit_source *units, struct stream_sums *out, st
 {
 	struct stream_reader r = {.units = units};
 	struct stream_item it;
-	bool more;
+	bool more = false;
 	err_code rc;
 
 	while (!(rc = stream_read(&r, &it, &more, e)) && more) {
@@ -214,7 +214,7 @@ err_code stream_each_item(const struct unit_source *units, stream_write_fn *writ
 	struct stream_reader r = {.units = units};
 	struct buf line = BUF_INIT(1 << 21);
 	struct stream_item it;
-	bool more;
+	bool more = false;
 	err_code rc;
 
 	while (!(rc = stream_read(&r, &it, &more, e)) && more) {

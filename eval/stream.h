@@ -26,8 +26,8 @@ struct stream_plan {
 /* Adds a stream and its unit to ev, whose plan is a stream_plan (zeroed at first); s's memory is taken also on failure.
  * ERR_INPUT when it is longer than the model's positions reach. */
 err_code stream_add(struct evaluation *ev, struct stream *s, struct err *e);
-/* After the last: sets n_docs and n_items, warns of streams beyond the model's context. ERR_INPUT when nothing is scored.
- * noun: "documents", "pieces". */
+/* After the last: sets n_docs, warns of streams beyond the model's context. ERR_INPUT when nothing is scored. noun:
+ * "documents", "pieces". */
 err_code stream_finish(struct evaluation *ev, const char *noun, struct err *e);
 
 /* Of struct task. A unit's result: {"name", "item", "n", "nll", "key", "greedy": whether every scored id is the

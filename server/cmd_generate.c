@@ -1,5 +1,5 @@
-/* fathom generate: the dataset that a task makes from its parameters, as text. `fathom run` with the same parameters and
- * no --data evaluates on the very same. */
+/* fathom generate: the dataset that a task makes from its parameters, as text. `fathom run` with the same parameters
+ * and no --data evaluates on the very same. */
 #include <stdio.h>
 
 #include "server/cmd.h"
