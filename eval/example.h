@@ -63,7 +63,7 @@ err_code examples_next_line(struct examples *x, const char **line, size_t *len, 
 /* The next line that is not blank, which must hold a JSON object; NULL at the end. Borrowed until the next call. */
 err_code examples_next_row(struct examples *x, const struct json **row, struct err *e);
 
-/* Calls f with every row of every file, until the group has all that `limit` lets it have. */
+/* Calls f with every row of every file; without groups, until there are as many examples as `limit` has. */
 typedef err_code row_fn(struct examples *x, const struct json *row, struct err *e);
 err_code examples_each_row(struct examples *x, row_fn *f, struct err *e);
 

@@ -73,7 +73,7 @@ err_code examples_each_row(struct examples *x, row_fn *f, struct err *e)
 	err_code rc;
 
 	while (!(rc = examples_next_file(x, &name, e)) && name)
-		while (!examples_full(x)) {
+		while (x->group || !examples_full(x)) { /* with groups, one that is not full may follow */
 			if (examples_next_row(x, &row, e))
 				return e->code;
 			if (!row)
