@@ -48,6 +48,20 @@ uint64_t catalog_entry_bytes(const struct catalog_entry *entry)
 	return bytes;
 }
 
+size_t catalog_n_data_files(const struct catalog_entry *entry)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < entry->n_sources; i++) {
+		const struct catalog_source *s = &entry->sources[i];
+
+		n += !s->members && registry_is_data_file(s->file);
+		for (size_t k = 0; s->members && s->members[k]; k++)
+			n += registry_is_data_file(s->members[k]);
+	}
+	return n;
+}
+
 const char *catalog_base(const char *path)
 {
 	const char *slash = strrchr(path, '/');

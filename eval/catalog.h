@@ -40,6 +40,8 @@ const struct catalog_entry *catalog_find(const char *name);      /* NULL when th
 const struct catalog_entry *catalog_of_task(const char *task);   /* NULL: no dataset is official for it */
 uint64_t catalog_entry_bytes(const struct catalog_entry *entry); /* to download */
 
+size_t catalog_n_data_files(const struct catalog_entry *entry); /* in its folder; labels beside them do not count */
+
 /* The last component of a source's file or of a member: how the data is called in the dataset's folder. */
 const char *catalog_base(const char *path);
 

@@ -136,7 +136,7 @@ static void put_identity(struct dataset_list *l, const char *name, const char *p
 		json_put_bool(&l->w, "official", official);
 	else
 		json_put_null(&l->w, "official");
-	if (entry && official && (folder || entry->n_sources == 1))
+	if (entry && official && (folder || catalog_n_data_files(entry) == 1))
 		json_put_int(&l->w, "n_items", entry->n_items);
 	else
 		json_put_null(&l->w, "n_items");

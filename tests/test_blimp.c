@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "eval/task.h"
 #include "tests/fixture.h"
 #include "tests/fixture_examples.h"
 #include "tests/fixture_model.h"
@@ -107,6 +108,7 @@ START_TEST(the_official_folder_has_67_paradigms_of_1000_pairs_and_no_warning)
 	}
 	ev = fixture_examples_open(m, "blimp", "{}", data);
 	ck_assert_uint_eq(evaluation_n_units(ev), 67000);
+	ck_assert_str_eq(buf_str(&ev->warnings), "");
 	groups = fixture_groups(ev);
 	for (const char *s = groups; (s = strstr(s, ": 1000")); s++)
 		n++;

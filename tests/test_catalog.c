@@ -54,6 +54,9 @@ START_TEST(rows_are_complete_and_names_are_unique)
 	ck_assert_ptr_null(catalog_of_task("text"));
 	ck_assert_uint_eq(catalog_find("blimp")->n_sources, 67);
 	ck_assert_uint_eq(catalog_find("pg19")->n_sources, 100);
+	ck_assert_uint_eq(catalog_n_data_files(catalog_find("pg19")), 100);
+	ck_assert_uint_eq(catalog_n_data_files(catalog_find("cbt")), 4);
+	ck_assert_uint_eq(catalog_n_data_files(catalog_find("piqa")), 1);
 }
 END_TEST
 
