@@ -35,6 +35,7 @@ size_t task_count(void);
 const struct task *task_at(size_t i);
 const char *task_name(const struct task *t);
 int task_version(const struct task *t);
+const char *task_figure(const struct task *t); /* what a page draws of a result: "curve", "bars", "map" */
 
 /* Name, version, summary, dataset formats, how a result is shown (headline, figure), every parameter (type, default,
  * choices, range, help), metric names. */
@@ -181,6 +182,16 @@ struct curve_point {
 };
 err_code result_curve(const struct json *metrics, const char *metric /* "ppl_token" */, struct curve_point **points,
                       size_t *n, struct err *e);
+
+/* The metrics of task frequency_use as two maps: what is drawn and summed up. */
+struct frequency_map {
+	size_t n_layer, n_freq; /* 0: the result has no such metrics */
+	double *theta;          /* [n_freq] owned */
+	double *mean[2];        /* [n_layer, n_freq] of queries, of keys; owned */
+};
+/* ERR_INPUT unless there is one number for each part, layer and frequency. Release *out also after a failure. */
+err_code result_frequencies(const struct json *metrics, struct frequency_map *out, struct err *e);
+void frequency_map_release(struct frequency_map *m);
 
 /* The metric that stands for all where there is room for one number: the task's headline, over all groups, at the
  * longest length. Borrowed from metrics; NULL: there is none. */

@@ -1,9 +1,12 @@
 /* Results: from unit results to the object that users see. Needs no model, so `serve` calls it too. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "eval/task.h"
+
+#define MAP_SIDE 65536 /* layers, frequencies */
 
 err_code unit_source_next(const struct unit_source *units, uint32_t *unit, struct json **out, struct err *e)
 {
@@ -70,6 +73,77 @@ err_code result_curve(const struct json *metrics, const char *metric, struct cur
 	if (*n)
 		qsort(p, *n, sizeof *p, compare_points);
 	*points = p;
+	return ERR_OK;
+}
+
+void frequency_map_release(struct frequency_map *m)
+{
+	free(m->theta);
+	free(m->mean[0]);
+	free(m->mean[1]);
+	*m = (struct frequency_map){0};
+}
+
+static bool is_frequency(const struct json *metric)
+{
+	const char *name = json_get_string(metric, "name");
+
+	return name && !strcmp(name, "frequency_use");
+}
+
+/* The numbers of layers and of frequencies, and of metrics that have them. */
+static size_t measure_map(const struct json *metrics, struct frequency_map *out)
+{
+	size_t n = 0;
+	int64_t layer, i;
+
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
+		if (!is_frequency(m) || !json_get_integer(m, "layer", &layer) ||
+		    !json_get_integer(m, "frequency", &i) || layer < 0 || i < 0 || layer >= MAP_SIDE || i >= MAP_SIDE)
+			continue;
+		n++;
+		out->n_layer = (size_t)layer >= out->n_layer ? (size_t)layer + 1 : out->n_layer;
+		out->n_freq = (size_t)i >= out->n_freq ? (size_t)i + 1 : out->n_freq;
+	}
+	return n;
+}
+
+/* Puts one metric in its place; false where that is taken or is none. */
+static bool place_mean(const struct json *m, struct frequency_map *out)
+{
+	const char *part = json_get_string(m, "part");
+	int64_t layer, i;
+	double *at;
+
+	if (!part || (strcmp(part, "q") != 0 && strcmp(part, "k") != 0))
+		return false;
+	if (!json_get_integer(m, "layer", &layer) || !json_get_integer(m, "frequency", &i) || layer < 0 || i < 0 ||
+	    (size_t)layer >= out->n_layer || (size_t)i >= out->n_freq)
+		return false;
+	at = &out->mean[*part == 'k'][(size_t)layer * out->n_freq + (size_t)i];
+	return isnan(*at) && json_get_number(m, "value", at) && json_get_number(m, "theta", &out->theta[i]);
+}
+
+err_code result_frequencies(const struct json *metrics, struct frequency_map *out, struct err *e)
+{
+	size_t n, cells;
+
+	*out = (struct frequency_map){0};
+	n = measure_map(metrics, out);
+	cells = out->n_layer * out->n_freq;
+	if (n != 2 * cells)
+		return err_set(e, ERR_INPUT, "%zu means of frequencies, not 2 parts of %zu layers of %zu", n,
+		               out->n_layer, out->n_freq);
+	out->theta = mem_alloc(out->n_freq, sizeof *out->theta, e);
+	for (int part = 0; part < 2; part++)
+		out->mean[part] = mem_alloc(cells, sizeof *out->mean[part], e);
+	if (!out->theta || !out->mean[0] || !out->mean[1])
+		return e->code;
+	for (size_t i = 0; i < cells; i++)
+		out->mean[0][i] = out->mean[1][i] = NAN;
+	for (const struct json *m = json_first(metrics); m; m = json_next(m))
+		if (is_frequency(m) && !place_mean(m, out))
+			return err_set(e, ERR_INPUT, "a mean of a frequency is malformed, or there twice");
 	return ERR_OK;
 }
 

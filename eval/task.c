@@ -433,6 +433,11 @@ const char *task_headline(const struct task *t)
 	return t->headline ? t->headline : t->n_metrics ? t->metrics[0].name : "";
 }
 
+const char *task_figure(const struct task *t)
+{
+	return t->figure ? t->figure : "bars";
+}
+
 static void describe_formats(const struct task *t, struct json_writer *w)
 {
 	const char *formats = t->formats ? t->formats : t->examples ? t->examples->files : NULL, *s;
@@ -455,7 +460,7 @@ void task_describe(const struct task *t, struct json_writer *w, const char *key)
 	describe_formats(t, w);
 	json_put_string(w, "generated_by", t->generated_by);
 	json_put_string(w, "headline", task_headline(t));
-	json_put_string(w, "figure", t->figure ? t->figure : "bars");
+	json_put_string(w, "figure", task_figure(t));
 	json_begin_array(w, "params");
 	for (size_t i = 0; i < t->n_params; i++)
 		describe_param(&t->params[i], w);

@@ -36,6 +36,7 @@ void api_result_csv(struct http_request *r);
 void api_result_markdown(struct http_request *r);
 void api_job_curve(struct http_request *r);
 void api_curve(struct http_request *r);
+void api_job_frequencies(struct http_request *r);
 /* api_items.c */
 void api_items(struct http_request *r);
 /* api_events.c */

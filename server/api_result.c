@@ -1,4 +1,5 @@
-/* A finished job's result in its forms: JSON, CSV, Markdown, and curves as SVG, alone or several in one chart. */
+/* A finished job's result in its forms: JSON, CSV, Markdown, and as SVG: curves, alone or several in one chart,
+ * and the map of frequencies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,11 +7,13 @@
 #include "engine/sha256.h"
 #include "server/api.h"
 #include "server/curve_svg.h"
+#include "server/frequency_svg.h"
 #include "server/problem.h"
 #include "server/report.h"
 
 #define MAX_REPLY  ((size_t)64 << 20)
 #define MAX_CURVES 16
+#define SVG_POLICY "default-src 'none'; style-src 'unsafe-inline'"
 
 /* Loads a job that has a result; else the problem is sent and false returned. */
 static bool load_job(struct http_request *r, int64_t id, struct job *j)
@@ -291,9 +294,38 @@ static void send_curves(struct http_request *r, struct curves *c)
 	chart.y_label = curve_metrics[m].label;
 	curve_svg(&chart, &svg);
 	buf_release(&title);
-	http_set_header(r, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+	http_set_header(r, "Content-Security-Policy", SVG_POLICY);
 	http_set_header(r, "Content-Disposition", "inline; filename=\"%s.svg\"", curve_metrics[m].name);
 	http_send(r, 200, "image/svg+xml", &svg);
+}
+
+void api_job_frequencies(struct http_request *r)
+{
+	struct buf svg = BUF_INIT(MAX_REPLY);
+	struct json *result = NULL;
+	struct job j;
+	struct err e;
+	err_code rc;
+
+	if (!load_job(r, r->id, &j))
+		return;
+	if (!parse_result(r, &j, &result))
+		goto out;
+	rc = frequency_svg(result, &svg, &e);
+	if (rc == ERR_NOT_FOUND) {
+		problem_send(r, 409, "job %lld: %s", (long long)r->id, e.msg);
+	} else if (rc) {
+		problem_error(r, &e);
+	} else {
+		http_set_header(r, "Content-Security-Policy", SVG_POLICY);
+		set_filename(r, "svg");
+		http_send(r, 200, "image/svg+xml", &svg);
+	}
+	if (rc)
+		buf_release(&svg);
+out:
+	json_free(result);
+	job_release(&j);
 }
 
 /* One job's curve, or with ?with=2,3 those of others beside it. */

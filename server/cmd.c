@@ -17,7 +17,7 @@ err_code cmd_check_format(const char *value, struct err *e)
 {
 	enum report_format f;
 
-	if (report_format_from_name(value, &f))
+	if (report_format_from_name(value, &f) && f != REPORT_SVG)
 		return ERR_OK;
 	return err_set(e, ERR_INPUT, "is not table, json, csv or markdown");
 }

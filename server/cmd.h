@@ -8,6 +8,7 @@
 
 int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_frequencies(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
@@ -25,6 +26,10 @@ int cmd_error(const char *name, const struct err *e);
 
 /* --set key=value... to effective parameters; json_free them. */
 err_code cmd_read_params(const struct options *o, const struct task *t, struct json **out, struct err *e);
+
+/* `fathom run` with options that are parsed: --model --data --set --device --dtype --threads --position --format
+ * --items --out. Messages begin with "fathom <command>". */
+int cmd_run_task(const char *command, const char *task, const struct options *o);
 
 /* Checks of options (struct option_spec) that more than one command has. */
 err_code cmd_check_format(const char *value, struct err *e);

@@ -31,6 +31,7 @@ static const struct option_spec specs[] = {
 /* One run, from the command line to the result. */
 struct local_run {
 	const struct options *options;
+	const char *command; /* "run" */
 	const struct task *task;
 	struct json *params, *position, *plan; /* owned, as all below */
 	struct model *model;
@@ -65,7 +66,7 @@ static void run_release(struct local_run *r)
 
 /* -- the request ------------------------------------------------------------------------------- */
 
-static err_code read_request(struct local_run *r, struct err *e)
+static err_code read_request(struct local_run *r, const char *task, struct err *e)
 {
 	const char *position = options_get(r->options, "--position");
 
@@ -73,7 +74,7 @@ static err_code read_request(struct local_run *r, struct err *e)
 		return e->code;
 	if (!options_get(r->options, "--model"))
 		return err_set(e, ERR_INPUT, "--model is missing");
-	r->task = task_find(options_get(r->options, "--task"), e);
+	r->task = task_find(task, e);
 	if (!r->task || cmd_read_params(r->options, r->task, &r->params, e))
 		return e->code;
 	if (task_check_dataset(r->task, r->params, options_get(r->options, "--data"), e))
@@ -140,10 +141,10 @@ static err_code make_plan(struct local_run *r, struct err *e)
 	return rc;
 }
 
-static void print_warnings(const struct json *plan)
+static void print_warnings(const struct local_run *r)
 {
-	for (const struct json *s = json_first(json_get(plan, "warnings")); s; s = json_next(s))
-		fprintf(stderr, "fathom run: warning: %s\n", json_string(s));
+	for (const struct json *s = json_first(json_get(r->plan, "warnings")); s; s = json_next(s))
+		fprintf(stderr, "fathom %s: warning: %s\n", r->command, json_string(s));
 }
 
 /* -- the run ----------------------------------------------------------------------------------- */
@@ -284,18 +285,18 @@ static err_code write_outputs(struct local_run *r, struct err *e)
 }
 
 /* What cannot begin is usage or bad input (2); what began and did not end well is a failed evaluation (1). */
-static int run(struct local_run *r)
+static int run(struct local_run *r, const char *task)
 {
 	struct err e;
-	err_code rc = read_request(r, &e);
+	err_code rc = read_request(r, task, &e);
 
 	if (!rc)
 		rc = make_plan(r, &e);
 	if (rc) {
-		cmd_error("run", &e);
+		cmd_error(r->command, &e);
 		return rc == ERR_MEMORY || rc == ERR_CANCELLED || rc == ERR_IO ? 1 : 2;
 	}
-	print_warnings(r->plan);
+	print_warnings(r);
 	rc = score(r, &e);
 	if (!rc)
 		rc = write_outputs(r, &e);
@@ -304,8 +305,19 @@ static int run(struct local_run *r)
 		rc = err_wrap(&e, "%zu of %u units failed, the first", r->n_failed, evaluation_n_units(r->ev));
 	}
 	if (rc)
-		cmd_error("run", &e);
+		cmd_error(r->command, &e);
 	return rc ? 1 : 0;
+}
+
+int cmd_run_task(const char *command, const char *task, const struct options *o)
+{
+	struct local_run r = {.options = o, .command = command};
+	int status;
+
+	progress_catch_signals();
+	status = run(&r, task);
+	run_release(&r);
+	return status;
 }
 
 /* `--task NAME --help`: the task's own help after the command's. */
@@ -335,7 +347,6 @@ static int print_task_help(int argc, char **argv)
 
 int cmd_run(int argc, char **argv)
 {
-	struct local_run r = {0};
 	struct options *options = NULL;
 	struct err e;
 	int help, status;
@@ -346,10 +357,7 @@ int cmd_run(int argc, char **argv)
 		return cmd_error("run", &e);
 	if (help)
 		return print_task_help(argc, argv);
-	r.options = options;
-	progress_catch_signals();
-	status = run(&r);
-	run_release(&r);
+	status = cmd_run_task("run", options_get(options, "--task"), options);
 	options_free(options);
 	return status;
 }

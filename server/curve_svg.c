@@ -1,5 +1,4 @@
-/* The curve as SVG: see curve_svg.h. Plain presentation classes and one media query, because viewers other than
- * browsers know no custom properties. Coordinates are written with two decimals: equal input gives equal bytes. */
+/* The curve as SVG: see curve_svg.h. Series are told apart by colour, marker and dash. */
 #include "server/curve_svg.h"
 
 #include <math.h>
@@ -7,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/utf8.h"
+#include "server/svg.h"
 
 #define WIDTH      760.0
 #define LEFT       72.0
@@ -195,49 +194,22 @@ static void length_ticks(struct ticks *t, const struct axes *a, const struct cur
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-/* Text between tags or in quotes: valid UTF-8, markup escaped, what XML 1.0 does not know replaced; at most max. */
-static void put_text(struct buf *out, const char *s, size_t max)
+static void begin(struct buf *out, const struct curve_chart *c, double height)
 {
-	size_t len = strlen(s), n;
+	size_t n = c->n_series < N_STYLES ? c->n_series : N_STYLES;
+	struct buf light = BUF_INIT(1 << 12), dark = BUF_INIT(1 << 12);
 
-	for (; len && max; s += n, len -= n, max--) {
-		uint32_t cp = utf8_next(s, len, &n);
-
-		if (cp == '&')
-			buf_puts(out, "&amp;");
-		else if (cp == '<')
-			buf_puts(out, "&lt;");
-		else if (cp == '>')
-			buf_puts(out, "&gt;");
-		else if (cp == '"')
-			buf_puts(out, "&quot;");
-		else if (cp == UTF8_INVALID || cp < 0x20 || cp == 0xFFFE || cp == 0xFFFF)
-			utf8_put(out, 0xFFFD);
-		else
-			utf8_put(out, cp);
+	buf_puts(&light, ".line{fill:none;stroke-width:2;stroke-linejoin:round}.bars{fill:none;stroke-width:1.5}"
+	                 ".mark{stroke-width:2}.dashed{stroke-dasharray:6 4}.hollow .mark{fill:#fff}\n");
+	buf_puts(&dark, ".hollow .mark{fill:#161d27}\n");
+	for (size_t i = 0; i < n; i++) {
+		buf_printf(&light, ".s%zu{stroke:%s;fill:%s}", i, colours[i].light, colours[i].light);
+		buf_printf(&dark, ".s%zu{stroke:%s;fill:%s}", i, colours[i].dark, colours[i].dark);
 	}
-	if (len)
-		utf8_put(out, 0x2026);
-}
-
-static void put_style(struct buf *out, size_t n)
-{
-	buf_puts(
-	    out,
-	    "<style>\n"
-	    "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;"
-	    "font-size:13px;fill:#16202c}\n"
-	    ".title{font-size:16px;font-weight:600}.quiet{fill:#56626f}.mid{text-anchor:middle}.end{text-anchor:end}\n"
-	    ".back{fill:#fff}.grid{stroke:#dbe1e8;fill:none}.frame{stroke:#56626f;fill:none}\n"
-	    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.bars{fill:none;stroke-width:1.5}"
-	    ".mark{stroke-width:2}.dashed{stroke-dasharray:6 4}.hollow .mark{fill:#fff}\n");
-	for (size_t i = 0; i < n; i++)
-		buf_printf(out, ".s%zu{stroke:%s;fill:%s}", i, colours[i].light, colours[i].light);
-	buf_puts(out, "\n@media(prefers-color-scheme:dark){text{fill:#e6ebf1}.quiet{fill:#9eabb9}.back{fill:#161d27}"
-	              ".grid{stroke:#28323f}.frame{stroke:#9eabb9}.hollow .mark{fill:#161d27}\n");
-	for (size_t i = 0; i < n; i++)
-		buf_printf(out, ".s%zu{stroke:%s;fill:%s}", i, colours[i].dark, colours[i].dark);
-	buf_puts(out, "}\n.s text{stroke:none}.line,.bars{fill:none}</style>\n");
+	buf_puts(&light, "\n.s text{stroke:none}.line,.bars{fill:none}");
+	svg_begin(out, WIDTH, height, LEFT, c->title, buf_str(&light), buf_str(&dark));
+	buf_release(&light);
+	buf_release(&dark);
 }
 
 static void put_mark(struct buf *out, size_t style, double x, double y)
@@ -283,7 +255,7 @@ static void put_axes(struct buf *out, const struct axes *a, const struct curve_c
 	buf_printf(out, "<text class=\"quiet mid\" x=\"%.2f\" y=\"%.2f\">Length (tokens)</text>\n", (LEFT + RIGHT) / 2,
 	           BOTTOM + 40);
 	buf_printf(out, "<text class=\"quiet mid\" transform=\"translate(18 %.2f) rotate(-90)\">", (TOP + BOTTOM) / 2);
-	put_text(out, c->y_label, MAX_LABEL);
+	svg_put_text(out, c->y_label, MAX_LABEL);
 	buf_puts(out, "</text>\n");
 }
 
@@ -308,7 +280,7 @@ static void put_series(struct buf *out, const struct axes *a, const struct curve
 	bool first = true;
 
 	buf_printf(out, "<g class=\"s s%zu%s\" data-series=\"", style, style >= 4 ? " hollow" : "");
-	put_text(out, s->label, 500);
+	svg_put_text(out, s->label, 500);
 	buf_puts(out, "\">\n");
 	put_bars(out, a, s);
 	buf_printf(out, "<path class=\"line%s\" d=\"", style >= 4 ? " dashed" : "");
@@ -346,7 +318,7 @@ static void put_legend(struct buf *out, const struct curve_chart *c)
 		put_mark(out, style, LEFT + 15, y);
 		end_mark(out, style);
 		buf_printf(out, "</g><text class=\"key\" x=\"%.2f\" y=\"%.2f\">", LEFT + 40, y + 4.5);
-		put_text(out, c->series[i].label, MAX_LABEL);
+		svg_put_text(out, c->series[i].label, MAX_LABEL);
 		buf_puts(out, "</text>\n");
 	}
 }
@@ -356,17 +328,7 @@ void curve_svg(const struct curve_chart *c, struct buf *out)
 	struct axes a = fit_axes(c);
 	double height = LEGEND_TOP + LEGEND_ROW * (double)c->n_series;
 
-	buf_printf(out,
-	           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
-	           "role=\"img\" aria-labelledby=\"t\">\n<title id=\"t\">",
-	           WIDTH, height, WIDTH, height);
-	put_text(out, c->title, 200);
-	buf_puts(out, "</title>\n");
-	put_style(out, c->n_series < N_STYLES ? c->n_series : N_STYLES);
-	buf_printf(out, "<rect class=\"back\" width=\"%.0f\" height=\"%.0f\"/>\n", WIDTH, height);
-	buf_printf(out, "<text class=\"title\" x=\"%.2f\" y=\"26\">", LEFT);
-	put_text(out, c->title, 80);
-	buf_puts(out, "</text>\n");
+	begin(out, c, height);
 	put_axes(out, &a, c);
 	for (size_t i = 0; i < c->n_series; i++)
 		put_series(out, &a, &c->series[i], i);

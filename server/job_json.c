@@ -106,6 +106,14 @@ static bool has_lengths(const struct job *j)
 	return j->headline && strstr(j->headline, "\"length\":");
 }
 
+static bool has_map(const struct job *j)
+{
+	struct err ignored;
+	const struct task *t = task_find(j->task, &ignored);
+
+	return t && !strcmp(task_figure(t), "map");
+}
+
 static void put_links(struct json_writer *w, const struct job *j)
 {
 	json_begin_object(w, "links");
@@ -116,6 +124,8 @@ static void put_links(struct json_writer *w, const struct job *j)
 		put_link(w, "result", j->id, "/result.json");
 		if (has_lengths(j))
 			put_link(w, "curve", j->id, "/curve.svg");
+		if (has_map(j))
+			put_link(w, "frequencies", j->id, "/frequencies.svg");
 	}
 	if (j->done_units)
 		put_link(w, "items", j->id, "/items");

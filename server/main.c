@@ -15,6 +15,7 @@ static const struct command {
 } commands[] = {
     {"serve", cmd_serve, "run the server: HTTP API, queue, workers, web page"},
     {"run", cmd_run, "evaluate one model in this process, without a server"},
+    {"frequencies", cmd_frequencies, "map how much each layer uses each frequency of its positions"},
     {"worker", cmd_worker, "own one device; started by serve, speaks JSON on stdin and stdout"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
     {"generate", cmd_generate, "print a dataset that a task makes itself"},
@@ -43,7 +44,7 @@ static void print_usage(FILE *out)
 	      "commands:\n",
 	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+		fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].summary);
 	fputs("\n`fathom COMMAND --help` describes one. `fathom --version` prints the version.\n"
 	      "Exit status: 0 ok, 1 the evaluation failed, 2 usage or bad input, 3 inconclusive.\n",
 	      out);

@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "engine/utf8.h"
+#include "eval/eval.h"
+#include "server/frequency_svg.h"
 
 bool report_format_from_name(const char *name, enum report_format *out)
 {
-	static const char *const names[] = {"table", "json", "csv", "markdown"};
+	static const char *const names[] = {"table", "json", "csv", "markdown", "svg"};
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		if (!strcmp(name, names[i])) {
@@ -52,15 +54,23 @@ static void put_member(struct buf *out, const struct json *object, const char *k
 		json_put_value(&w, NULL, j);
 }
 
+/* The numbers of a map have other columns than the rest. */
 static void write_csv(const struct json *result, struct buf *out)
 {
-	static const char *const columns[] = {"name",  "group",  "length", "from", "to",
-	                                      "value", "stderr", "n",      "unit", "reason"};
+	static const char *const shared[] = {"name",  "group",  "length", "from", "to",
+	                                     "value", "stderr", "n",      "unit", "reason"};
+	static const char *const of_map[] = {"name", "part", "layer", "frequency", "theta", "value", "n", "unit"};
 	const struct json *model = json_get(result, "model"), *task = json_get(result, "task");
+	const struct json *metrics = json_get(result, "metrics");
+	bool map = json_get(json_first(metrics), "frequency");
+	const char *const *columns = map ? of_map : shared;
+	size_t n = map ? sizeof of_map / sizeof *of_map : sizeof shared / sizeof *shared;
 
-	buf_puts(out,
-	         "model,position,task,dataset,protocol,dtype,metric,group,length,from,to,value,stderr,n,unit,reason\n");
-	for (const struct json *m = json_first(json_get(result, "metrics")); m; m = json_next(m)) {
+	buf_puts(out, "model,position,task,dataset,protocol,dtype,metric");
+	for (size_t i = 1; i < n; i++)
+		buf_printf(out, ",%s", columns[i]);
+	buf_putc(out, '\n');
+	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
 		put_member(out, model, "name");
 		buf_putc(out, ',');
 		put_member(out, json_get(model, "position"), "type");
@@ -72,7 +82,7 @@ static void write_csv(const struct json *result, struct buf *out)
 		put_member(out, json_get(task, "params"), "protocol");
 		buf_putc(out, ',');
 		put_member(out, json_get(result, "engine"), "dtype");
-		for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
+		for (size_t i = 0; i < n; i++) {
 			buf_putc(out, ',');
 			put_member(out, m, columns[i]);
 		}
@@ -234,6 +244,47 @@ static void curve_grid(const struct json *metrics, struct grid *g)
 	}
 }
 
+/* -- use of frequencies ------------------------------------------------------------------------ */
+
+/* A part's mean in a layer, its highest, and where that is. */
+static void use_cells(const struct frequency_map *map, int part, size_t layer, char *row)
+{
+	const double *mean = map->mean[part] + layer * map->n_freq;
+	size_t most = 0;
+	double sum = 0;
+
+	for (size_t i = 0; i < map->n_freq; i++) {
+		sum += mean[i];
+		most = mean[i] > mean[most] ? i : most;
+	}
+	row += (1 + 3 * (size_t)part) * CELL;
+	format_number(row, sum / (double)map->n_freq);
+	format_number(row + CELL, mean[most]);
+	snprintf(row + 2 * CELL, CELL, "%zu (θ %.2g)", most, map->theta[most]);
+}
+
+/* One line a layer: a map has more numbers than a table. */
+static void use_grid(const struct json *metrics, struct grid *g)
+{
+	static const char *const header[] = {"layer", "q mean", "q highest", "at", "k mean", "k highest", "at"};
+	struct frequency_map map;
+	struct err ignored; /* a malformed map is no map */
+	char *row;
+
+	g->n_columns = sizeof header / sizeof header[0];
+	if (!result_frequencies(metrics, &map, &ignored)) {
+		row = add_row(g);
+		for (size_t c = 0; row && c < g->n_columns; c++)
+			snprintf(row + c * CELL, CELL, "%s", header[c]);
+		for (size_t layer = 0; layer < map.n_layer && (row = add_row(g)); layer++) {
+			snprintf(row, CELL, "%zu", layer);
+			use_cells(&map, 0, layer, row);
+			use_cells(&map, 1, layer, row);
+		}
+	}
+	frequency_map_release(&map);
+}
+
 /* -- parts of a task (paradigms, kinds) --------------------------------------------------------- */
 
 static bool is_count(const struct json *m)
@@ -352,7 +403,8 @@ static void list_grid(const struct json *metrics, struct grid *g)
 	for (size_t c = 0; row && c < g->n_columns; c++)
 		snprintf(row + c * CELL, CELL, "%s", header[c]);
 	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
-		if (json_get_integer(m, "length", &length) || json_get(m, "from") || in_part_grid(metrics, m))
+		if (json_get_integer(m, "length", &length) || json_get(m, "from") || json_get(m, "frequency") ||
+		    in_part_grid(metrics, m))
 			continue;
 		if (is_count(m) && json_get_number(m, "value", &value) && value == 0)
 			continue;
@@ -448,7 +500,7 @@ static void put_foot(const struct json *result, struct buf *out)
 
 static err_code write_grids(const struct json *result, bool markdown, struct buf *out, struct err *e)
 {
-	void (*const make[])(const struct json *, struct grid *) = {curve_grid, part_grid, list_grid};
+	void (*const make[])(const struct json *, struct grid *) = {curve_grid, use_grid, part_grid, list_grid};
 	bool failed = false, drawn = false;
 
 	put_head(result, markdown, out);
@@ -477,6 +529,8 @@ err_code report_write(const struct json *result, enum report_format format, stru
 		buf_putc(out, '\n');
 	} else if (format == REPORT_CSV) {
 		write_csv(result, out);
+	} else if (format == REPORT_SVG) {
+		return frequency_svg(result, out, e);
 	} else if (write_grids(result, format == REPORT_MARKDOWN, out, e)) {
 		return e->code;
 	}

@@ -25,6 +25,7 @@ static const struct route {
     {"GET", "/api/v1/jobs/{id}/result.md", "", api_result_markdown},
     {"GET", "/api/v1/jobs/{id}/items", "limit skip correct", api_items},
     {"GET", "/api/v1/jobs/{id}/curve.svg", "metric with", api_job_curve},
+    {"GET", "/api/v1/jobs/{id}/frequencies.svg", "", api_job_frequencies},
     {"GET", "/api/v1/jobs/{id}/events", "after", api_events},
     {"GET", "/api/v1/events", "after", api_events},
     {"GET", "/api/v1/curve.svg", "metric jobs", api_curve},

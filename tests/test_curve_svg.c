@@ -1,5 +1,4 @@
-/* The drawn curve: well-formed, every point where the axes say, text escaped. A small reader of tags stands in for an
- * XML library. */
+/* The drawn curve: well-formed, every point where the axes say, text escaped. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 
 #include "server/curve_svg.h"
 #include "tests/fixture.h"
+#include "tests/fixture_svg.h"
 
 static const struct curve_point rising[] = {{512, 24.16, 1.1}, {1024, 23.07, 1}, {2048, 39.23, 2}, {8192, 190.2, 10}};
 static const struct curve_point flat[] = {{512, 24.27, -1}, {1024, 23.25, -1}, {2048, 22.81, -1}};
@@ -20,53 +20,6 @@ static struct buf draw(const struct curve_series *series, size_t n)
 	curve_svg(&c, &b);
 	ck_ok(buf_check(&b, "svg", &e), &e);
 	return b;
-}
-
-/* Tags nest and close, and no markup character stands bare in text or attributes. */
-static void check_well_formed(const char *s)
-{
-	char open[32][32];
-	size_t depth = 0;
-
-	while (*s) {
-		if (*s == '&')
-			ck_assert_msg(strcspn(s, ";") < 7, "a bare & at %.40s", s);
-		if (*s++ != '<')
-			continue;
-		size_t n = strcspn(s, " />\n");
-		const char *end = strchr(s, '>');
-		bool closing = *s == '/';
-
-		ck_assert_ptr_nonnull(end);
-		if (closing) {
-			n = strcspn(s + 1, ">");
-			ck_assert_uint_gt(depth, 0);
-			depth--;
-			ck_assert_msg(!strncmp(open[depth], s + 1, n) && !open[depth][n], "</%.*s> closes <%s>", (int)n,
-			              s + 1, open[depth]);
-		} else {
-			size_t quotes = 0;
-
-			for (const char *q = s; q < end; q++)
-				quotes += *q == '"';
-			ck_assert_uint_eq(quotes % 2, 0);
-			if (end[-1] != '/') {
-				ck_assert_uint_lt(depth, 32);
-				snprintf(open[depth++], 32, "%.*s", (int)n, s);
-			}
-		}
-		s = end + 1;
-	}
-	ck_assert_uint_eq(depth, 0);
-}
-
-static size_t count_of(const char *s, const char *what)
-{
-	size_t n = 0;
-
-	for (; (s = strstr(s, what)); s += strlen(what))
-		n++;
-	return n;
 }
 
 /* The vertices of the i-th series' line. */
@@ -95,7 +48,7 @@ START_TEST(points_lie_where_logarithmic_axes_put_them)
 	struct buf b = draw(series, 2);
 	double x[16], y[16];
 
-	check_well_formed(buf_str(&b));
+	svg_well_formed(buf_str(&b));
 	ck_assert_uint_eq(vertices(buf_str(&b), 0, x, y), 4);
 	/* x: equal factors, equal steps; 2048 to 8192 is two of them */
 	ck_assert_double_eq_tol(x[1] - x[0], x[2] - x[1], 0.02);
@@ -109,7 +62,7 @@ START_TEST(points_lie_where_logarithmic_axes_put_them)
 		ck_assert(x[i] > 72 && x[i] < 736 && y[i] > 46 && y[i] < 400);
 	ck_assert_uint_eq(vertices(buf_str(&b), 1, x, y), 3);
 	/* a marker a point, and one a row of the legend */
-	ck_assert_uint_eq(count_of(buf_str(&b), "class=\"mark\""), 4 + 3 + 2);
+	ck_assert_uint_eq(svg_count(buf_str(&b), "class=\"mark\""), 4 + 3 + 2);
 	buf_release(&b);
 }
 END_TEST
@@ -139,7 +92,7 @@ START_TEST(the_legend_names_each_curve_and_escapes_it)
 	struct curve_series series[] = {{"m<1> · RoPE & \"x\"", rising, 4}, {"bad \xff\x01 utf-8", flat, 3}};
 	struct buf b = draw(series, 2);
 
-	check_well_formed(buf_str(&b));
+	svg_well_formed(buf_str(&b));
 	ck_assert_ptr_nonnull(strstr(buf_str(&b), ">m&lt;1&gt; · RoPE &amp; &quot;x&quot;</text>"));
 	ck_assert_ptr_nonnull(strstr(buf_str(&b), "bad \xEF\xBF\xBD\xEF\xBF\xBD utf-8</text>"));
 	ck_assert_ptr_nonnull(strstr(buf_str(&b), "prefers-color-scheme:dark"));
@@ -155,14 +108,14 @@ START_TEST(what_a_logarithm_cannot_show_is_left_out)
 	struct buf b = draw(series, 2);
 	double x[16], y[16];
 
-	check_well_formed(buf_str(&b));
+	svg_well_formed(buf_str(&b));
 	ck_assert_uint_eq(vertices(buf_str(&b), 0, x, y), 1);
 	ck_assert_uint_eq(vertices(buf_str(&b), 1, x, y), 0);
 	ck_assert_ptr_null(strstr(buf_str(&b), "nan"));
 	ck_assert_ptr_null(strstr(buf_str(&b), "inf"));
 	buf_release(&b);
 	b = draw(NULL, 0);
-	check_well_formed(buf_str(&b));
+	svg_well_formed(buf_str(&b));
 	buf_release(&b);
 }
 END_TEST

@@ -1,0 +1,66 @@
+/* fathom frequencies: task frequency_use in this process, like `fathom run`, and its map as an SVG. */
+#include <stdio.h>
+
+#include "engine/buf.h"
+#include "eval/eval.h"
+#include "server/cmd.h"
+#include "server/options.h"
+#include "server/report.h"
+
+#define TASK "frequency_use"
+
+static err_code check_format(const char *value, struct err *e)
+{
+	enum report_format f;
+
+	if (report_format_from_name(value, &f))
+		return ERR_OK;
+	return err_set(e, ERR_INPUT, "is not table, json, csv, markdown or svg");
+}
+
+static const struct option_spec specs[] = {
+    {"--model", "DIR", NULL, NULL, "the model's folder", 0, NULL},
+    {"--data", "PATH", NULL, NULL, "texts: a folder of .txt files, one .txt, or a .jsonl", 0, NULL},
+    {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task", 1, NULL},
+    {"--device", "DEVICE", NULL, "auto",
+     "cpu; cuda:N, a GPU by number; auto: the first GPU if there is one, else the CPU", 0, NULL},
+    {"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},
+    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},
+    {"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL},
+    {"--format", "FORMAT", NULL, "table", "table (a line a layer), json, csv, markdown, or svg: the map", 0,
+     check_format},
+    {"--items", "FILE", NULL, NULL, "also write the map of each document, one JSON object a line", 0, NULL},
+    {"--out", "FILE", NULL, NULL, "write the result there rather than to stdout", 0, NULL},
+};
+
+static int print_task_help(void)
+{
+	struct buf text = BUF_INIT(1 << 20);
+	struct err e;
+	const struct task *t = task_find(TASK, &e);
+
+	if (!t)
+		return cmd_error("frequencies", &e);
+	task_help(t, &text);
+	printf("\n%s", buf_str(&text));
+	buf_release(&text);
+	return 0;
+}
+
+int cmd_frequencies(int argc, char **argv)
+{
+	struct options *options = NULL;
+	struct err e;
+	int help, status;
+
+	if (options_parse(specs, sizeof specs / sizeof specs[0], "fathom frequencies --model DIR --data PATH [options]",
+	                  "Maps how much each layer's queries and keys use each frequency of the positions: their mean "
+	                  "magnitude.",
+	                  argc, argv, &options, &help, &e))
+		return cmd_error("frequencies", &e);
+	if (help)
+		return print_task_help();
+	status = cmd_run_task("frequencies", TASK, options);
+	options_free(options);
+	return status;
+}
