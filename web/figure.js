@@ -157,6 +157,7 @@ export class Figure {
 	drawChart() {
 		const height = this.height();
 		this.frame.style.height = height ? `${height}px` : '';
+		setAttr(this.holder, 'tabindex', this.holder.scrollHeight > this.holder.clientHeight ? 0 : null);
 		setAttr(this.canvas, 'aria-label', `${this.describe()}: ${this.all.map((s) => s.label).join('; ')}. ` +
 			'The numbers stand in the table under Values.');
 		const config = this.chart(theme());

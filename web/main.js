@@ -157,9 +157,12 @@ async function refreshChart() {
 	if (key === state.drawnKey)
 		return;
 	state.drawnKey = key;
+	const choosing = document.activeElement === figure.task;
 	if (ready.length)
 		useFigure(figureOf(ready[0], state.tasks));
 	figure.setTasks(tasks, shownTask() ?? '');
+	if (choosing)
+		figure.task.focus();
 	figure.show(ready.map((j) => seriesOf(j, state.models.get(j.model), state.tasks.get(j.task))), emptyNode());
 	showList(); /* colours are settled now */
 }
@@ -306,6 +309,8 @@ async function pollDetail() {
 }
 
 async function pollAll() {
+	if (!state.tasks.size)
+		takeTasks(await api.tasks()); /* first: they say what is drawn of a job */
 	state.workers = await api.workers();
 	await Promise.all([pollJobs(), pollDetail()]);
 	showList();

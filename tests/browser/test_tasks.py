@@ -1,5 +1,5 @@
-"""Tasks without lengths on the page, in real Chromium: forms, bars, tables and items of lambada and choices, which the
-demo models are really asked.
+"""Tasks without lengths on the page, in real Chromium: forms, bars, tables and items of lambada, choices and blimp, which
+the demo models are really asked.
 
 Run: /usr/bin/python3 -m unittest discover -s tests/browser -v
 """
@@ -19,6 +19,7 @@ import browser  # noqa: E402
 CHART = "chart-title-canvas"
 READBACK = ("Canvas2D: Multiple readback",)  # our own looks at the pixels
 N_ITEMS = 60
+PARADIGMS = {"swapped_at_the_start": 0, "swapped_early": 3, "swapped_late": 6, "swapped_at_the_end": 8}
 server = driver = page = None
 
 
@@ -32,7 +33,17 @@ def write_datasets(folder):
         gold = i % 3
         choices = choices[-gold:] + choices[:-gold] if gold else choices
         endings.append({"query": " ".join(words[i * 40 : i * 40 + 30]), "choices": choices, "gold": gold})
-    for name, rows in (("passages.jsonl", passages), ("endings.jsonl", endings)):
+    files = {"passages.jsonl": passages, "endings.jsonl": endings}
+    for paradigm, swap in PARADIGMS.items():  # a sentence, and the same with two words in each other's place
+        pairs = []
+        for i in range(20):
+            good = words[i * 30 : i * 30 + 10]
+            bad = [*good]
+            bad[swap], bad[swap + 1] = good[swap + 1], good[swap]
+            pairs.append({"sentence_good": " ".join(good), "sentence_bad": " ".join(bad), "UID": paradigm})
+        files[f"pairs/{paradigm}.jsonl"] = pairs
+    for name, rows in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -56,6 +67,12 @@ def ready(task):
     page.wait("models in the form", lambda: page.all(".model input"))
     page.wait("tasks in the form", lambda: page.all(f"#f-task option[value={task}]"))
     page.choose("#f-task", task)
+
+
+def texts(css):
+    """Of the elements that are there now, cells apart by a space."""
+    code = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText)"
+    return [" ".join(text.split()) for text in page.js(code, css)]
 
 
 def items_of(job):
@@ -226,7 +243,7 @@ class TestTasks(unittest.TestCase):
         job = newest("choices")
         page.open(f"#/jobs/{job['id']}")
         page.wait("its bars", lambda: chart("chart.data.datasets.length", "one-canvas") == 1)
-        rows = [r.text for r in page.all(".detail-body > .panel:not(.chart) .numbers tbody tr")]
+        rows = texts(".detail-body > .panel:not(.chart) .numbers tbody tr")
         metrics = server.get(f"/api/v1/jobs/{job['id']}")["result"]["metrics"]
         wanted = [f"{m['name']} {text_of(m)} {m['n']} fraction" for m in metrics if m["unit"] == "fraction"]
         self.assertEqual(rows, wanted)  # counts are zero, and so not there
@@ -246,9 +263,9 @@ class TestTasks(unittest.TestCase):
         page.open(f"#/jobs/{job}")
         page.wait("the browser", lambda: page.all(".detail-body details.values summary"))
         page.js("[...document.querySelectorAll('summary')].find((s) => s.textContent === 'Browse items').click()")
-        shown = lambda: [tr.text for tr in page.all(".items tbody tr")]  # noqa: E731
+        shown = lambda: texts(".items tbody tr")  # noqa: E731
         page.wait("a page", lambda: len(shown()) == 25)
-        head = [th.text for th in page.all(".items thead th")]
+        head = texts(".items thead th")
         self.assertEqual(head[:6], ["Item", "From", "", "Choice", "Gold", "Log-probability"])
         for item, row in zip(items, shown(), strict=False):
             words = [f"{v:.2f}" for v in item["logprobs"]]
@@ -294,13 +311,15 @@ class TestTasks(unittest.TestCase):
         page.wait("its curve", lambda: chart("chart.config.type", "one-canvas") == "line")
         page.js("[...document.querySelectorAll('summary')].find((s) => s.textContent === 'Browse items').click()")
         page.wait("its items", lambda: len(page.all(".items tbody tr")) == 4)
-        head = [th.text for th in page.all(".items thead th")]
+        head = texts(".items thead th")
         self.assertEqual(head, ["Item", "From", "Length", "Tokens", "Loss", "Perplexity"])
         self.assertEqual(page.all("#items-filter"), [])
         page.open()
         page.wait("the newest job's curve", lambda: chart("chart.config.type") == "line")
+        page.js("document.getElementById('chart-title-task').focus()")
         page.choose("#chart-title-task", "choices")
         page.wait("bars in its place", lambda: n_bars() == 3)
+        self.assertEqual(page.js("return document.activeElement.id"), "chart-title-task")
         page.choose("#chart-title-task", "pg19")
         page.wait("the curve again", lambda: chart("chart.config.type") == "line")
 
@@ -311,7 +330,8 @@ class TestTasks(unittest.TestCase):
         self.assertEqual(page.one("#f-dataset").get_attribute("value"), "")
         page.fill("#f-params-n", "30")
         page.one("#submit-button").click()
-        page.wait("its end", lambda: server.get("/api/v1/jobs")["data"][0]["state"] == "succeeded")
+        done = "/api/v1/jobs?task=indirect_indexing&state=succeeded"
+        page.wait("its end", lambda: server.get(done)["data"])
         job = newest("indirect_indexing")
         self.assertEqual((job["dataset"], job["params"]["n"]), ("generated", 30))
         page.open(f"#/jobs/{job['id']}")
@@ -321,6 +341,36 @@ class TestTasks(unittest.TestCase):
         again = server.post("/api/v1/jobs", json.loads(curl()[-1]))
         self.assertEqual((again["params"], again["dataset"]), (job["params"], "generated"))
         page.wait("the same number", lambda: newest("indirect_indexing")["headline"] == job["headline"])
+
+    def test_50_parts_are_bars_by_value_and_the_mean_is_last(self):
+        for model in browser.demo_models():
+            server.post("/api/v1/jobs", {"model": model, "task": "blimp", "dataset": "pairs"})
+        page.open("#/?task=blimp")
+        page.wait("three jobs", lambda: n_bars() == 3, 90)
+        jobs = [j for j in server.get("/api/v1/jobs?task=blimp")["data"]]
+        metrics = {j["model"]: server.get(f"/api/v1/jobs/{j['id']}")["result"]["metrics"] for j in jobs}
+
+        def acc(model, group):
+            return next(m for m in metrics[model] if m["name"] == "acc" and m.get("group") == group)
+
+        rows = chart("chart.data.labels")
+        order = sorted(PARADIGMS, key=lambda g: -sum(acc(m, g)["value"] for m in metrics))
+        means = [sum(acc(m, g)["value"] for m in metrics) for g in rows[:-1]]
+        self.assertEqual(sorted(rows[:-1]), sorted(order))
+        self.assertEqual(means, sorted(means, reverse=True))
+        self.assertEqual(rows[-1], "mean of 4")
+        for label, values in chart("chart.data.datasets.map((d) => [d.label.split(' ')[0], d.data])"):
+            self.assertEqual(values, [acc(label, g)["value"] for g in [*rows[:-1], None]])
+        for job in jobs:
+            self.assertEqual(job["headline"], acc(job["model"], None))
+        page.shoot("bars-groups")
+        page.open(f"#/jobs/{jobs[0]['id']}")
+        page.wait("its table", lambda: page.all(".numbers .total"))
+        table = texts(".detail-body > .panel:not(.chart) .numbers tbody tr")
+        model = jobs[0]["model"]
+        for line, group in zip(table, [*sorted(PARADIGMS), None], strict=True):
+            self.assertIn(f"{group or 'mean of 4'} {text_of(acc(model, group))}", line)
+        page.shoot("job-groups")
 
     def test_60_a_phone_needs_no_sideways_scrolling(self):
         job = newest("choices")["id"]
