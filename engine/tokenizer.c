@@ -30,6 +30,7 @@ struct tokenizer {
 	uint32_t before[MAX_SPECIAL], after[MAX_SPECIAL]; /* what add_special puts round a text */
 	size_t n_before, n_after;
 	uint32_t n_vocab;
+	bool cuts; /* a space between words always begins a word: tokenizer_cut */
 };
 
 /* -- encoding ---------------------------------------------------------------------------------- */
@@ -162,6 +163,35 @@ err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t le
 	nfc_release(&enc.nfc);
 	buf_release(&enc.spaced);
 	return rc;
+}
+
+/* Whether a text may be cut before any single space: under GPT-2's pattern a word ends there, and the space begins one;
+ * NFC composes nothing with it. An added token may have it only in a run of several spaces. */
+static bool cuts_at_spaces(const struct tokenizer *t)
+{
+	if (t->pre.n_steps != 1 || t->pre.steps[0] || t->pre.add_prefix_space)
+		return false;
+	for (size_t i = 0; i < t->added.n; i++) {
+		const struct added_token *a = &t->added.tokens[i];
+		size_t n_spaces = strspn(a->pattern, " ");
+
+		if (a->lstrip || a->rstrip || (strchr(a->pattern, ' ') && (n_spaces < 2 || a->pattern[n_spaces])))
+			return false;
+	}
+	return true;
+}
+
+static bool is_graph(char c)
+{
+	return c > ' ' && c < 0x7F;
+}
+
+size_t tokenizer_cut(const struct tokenizer *t, const char *text, size_t len)
+{
+	for (size_t p = len; t->cuts && p > 2; p--)
+		if (text[p - 2] == ' ' && is_graph(text[p - 3]) && is_graph(text[p - 1]))
+			return p - 2;
+	return 0;
 }
 
 /* -- the vocabulary ---------------------------------------------------------------------------- */
@@ -320,6 +350,7 @@ static err_code read_root(const struct json *root, struct tokenizer *t, struct e
 		rc = added_read(json_get(root, "added_tokens"), t->bpe, t->nfc, &t->added, e);
 	if (rc)
 		return rc;
+	t->cuts = cuts_at_spaces(t);
 	t->n_vocab = t->bpe->n_vocab;
 	for (size_t i = 0; i < t->added.n; i++)
 		if (t->added.tokens[i].id >= t->n_vocab)

@@ -33,6 +33,11 @@ void tokenizer_free(struct tokenizer *t); /* NULL is fine */
 err_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, bool add_special,
                           struct token_list *out, struct err *e);
 
+/* The largest p, 0 < p < len, such that whatever text begins with text[0..len), its tokens are those of text[0..p) and
+ * then those of the text from p on; 0 when there is none or it cannot be told. What is encoded often with other ends
+ * need not be encoded whole each time. */
+size_t tokenizer_cut(const struct tokenizer *t, const char *text, size_t len);
+
 /* The bytes that a token stands for (not NUL-terminated, not always valid UTF-8); NULL when id is unknown. */
 const char *tokenizer_token_bytes(const struct tokenizer *t, uint32_t id, size_t *len);
 

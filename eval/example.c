@@ -1,4 +1,4 @@
-/* Tasks made of examples: parameters, the plan, and what a unit, which is an example, scores and reports. See example.h.
+/* Tasks made of examples: parameters, the plan, and what a unit, an example, scores and reports. See example.h.
  *
  * Result: {"doc", "group" (if any), "key", "logprobs", "n_tokens", "n_chars", "n_bytes", "greedy": one a continuation,
  * "gold", "truncated" and "merged" (if true)}. Log-probabilities are summed in double in the order of the tokens. */
@@ -190,6 +190,10 @@ err_code example_plan(struct evaluation *ev, const struct param_value *v, struct
 		rc = err_set(e, ERR_INPUT, "no examples");
 	if (rc)
 		return err_wrap(e, "dataset '%s'", ev->dataset_name);
+	if (p->n_drops)
+		evaluation_warn(ev,
+		                "the tokenizer has no token for some bytes of %zu of %zu examples, which are dropped",
+		                p->n_drops, p->n_items);
 	shots_release(p);
 	ev->n_items = ev->n_docs = p->n_items;
 	combine_fingerprints(ev, data, shots);

@@ -56,8 +56,8 @@ struct examples {
 /* Opens the next file of the dataset, in order; *name, relative to the dataset, is NULL after the last. */
 err_code examples_next_file(struct examples *x, const char **name, struct err *e);
 
-/* The open file's next line (blank ones too), without its newline; NULL at the end. Valid UTF-8, borrowed until the next
- * call. Errors that a reader returns are wrapped by the core with the file and the line last read. */
+/* The open file's next line (blank ones too), without its newline; NULL at the end. Valid UTF-8, borrowed until the
+ * next call. Errors that a reader returns are wrapped by the core with the file and the line last read. */
 err_code examples_next_line(struct examples *x, const char **line, size_t *len, struct err *e);
 
 /* The next line that is not blank, which must hold a JSON object; NULL at the end. Borrowed until the next call. */

@@ -38,40 +38,54 @@ static err_code check_ids(const struct model *m, const struct token_list *l, str
 	return ERR_OK;
 }
 
-static err_code encode(const struct examples *x, size_t len, struct token_list *out, struct err *e)
+/* The tokens of p->text[from..to). */
+static err_code encode(const struct examples *x, size_t from, size_t to, struct token_list *out, struct err *e)
 {
-	out->n = 0;
-	if (tokenizer_encode(x->ev->model->tokenizer, buf_str(&x->plan->text), len, false, out, e))
+	out->n = out->n_dropped = 0;
+	if (tokenizer_encode(x->ev->model->tokenizer, buf_str(&x->plan->text) + from, to - from, false, out, e))
 		return e->code;
+	x->plan->drops |= out->n_dropped > 0;
 	return check_ids(x->ev->model, out, e);
 }
 
-/* The scored tokens of a continuation, p->text[n_context..], after the context's, p->context. */
+/* The tokens of the context, and how many of them are the same whatever follows it. */
+static err_code encode_context(struct examples *x, size_t n_context, struct err *e)
+{
+	struct example_plan *p = x->plan;
+
+	if (encode(x, 0, n_context, &p->context, e))
+		return e->code;
+	p->cut = tokenizer_cut(x->ev->model->tokenizer, buf_str(&p->text), n_context);
+	for (p->n_cut = p->context.n; p->n_cut && p->context.ends[p->n_cut - 1] > p->cut;)
+		p->n_cut--;
+	return ERR_OK;
+}
+
+/* The scored tokens of a continuation, p->text[n_context..], after the context's, p->context. The whole is encoded from
+ * the cut on. */
 static err_code encode_choice(struct examples *x, size_t n_context, bool *merged, const uint32_t **ids, size_t *n,
                               struct err *e)
 {
 	struct example_plan *p = x->plan;
-	const struct token_list *c = &p->context;
+	const uint32_t *rest = p->context.ids + p->n_cut; /* of the context */
+	size_t n_rest = p->context.n - p->n_cut;
 
-	if (encode(x, p->text.len, &p->whole, e))
+	if (encode(x, p->cut, p->text.len, &p->whole, e))
 		return e->code;
-	*merged |= p->whole.n < c->n || memcmp(p->whole.ids, c->ids, c->n * sizeof *c->ids) != 0;
-	*ids = p->whole.ids + c->n;
-	*n = p->whole.n > c->n ? p->whole.n - c->n : 0;
+	*merged |= p->whole.n < n_rest || memcmp(p->whole.ids, rest, n_rest * sizeof *rest) != 0;
+	*ids = p->whole.ids + n_rest;
+	*n = p->whole.n > n_rest ? p->whole.n - n_rest : 0;
 	if (*n)
 		return ERR_OK;
-	p->whole.n = 0; /* nothing is left of it: encoded apart */
-	if (tokenizer_encode(x->ev->model->tokenizer, p->text.data + n_context, p->text.len - n_context, false,
-	                     &p->whole, e) ||
-	    check_ids(x->ev->model, &p->whole, e))
+	if (encode(x, n_context, p->text.len, &p->whole, e)) /* nothing is left of it: encoded apart */
 		return e->code;
 	*ids = p->whole.ids;
 	*n = p->whole.n;
 	return *n ? ERR_OK : err_set(e, ERR_INPUT, "a choice has no token");
 }
 
-/* The tokens of the context: BOS before it where the tokenizer adds it and the text does not have it, or the prefix token
- * in place of an empty one; the last max_context_tokens of them. */
+/* The tokens of the context: BOS before it where the tokenizer adds it and the text does not have it, or the prefix
+ * token in place of an empty one; the last max_context_tokens of them. */
 static err_code put_context(struct examples *x, struct example_item *item, struct err *e)
 {
 	struct example_plan *p = x->plan;
@@ -137,6 +151,7 @@ err_code example_encode(struct examples *x, struct example_item *item, struct er
 	struct example_plan *p = x->plan;
 	size_t n_context, n;
 
+	p->drops = false;
 	buf_clear(&p->text);
 	if (shots_write(p, x, &p->text, e))
 		return e->code;
@@ -148,12 +163,13 @@ err_code example_encode(struct examples *x, struct example_item *item, struct er
 	item->choice = p->n_choices;
 	item->n_choices = (uint32_t)x->n_choices;
 	item->apart = !p->share;
-	if (encode(x, n_context, &p->context, e) || put_context(x, item, e))
+	if (encode_context(x, n_context, e) || put_context(x, item, e))
 		return e->code;
 	for (size_t i = 0; i < x->n_choices; i++) {
 		p->text.len = n; /* what was moved from the context's end comes before each */
 		if (put_choice(x, item, i, n_context, e))
 			return e->code;
 	}
+	p->n_drops += p->drops;
 	return ERR_OK;
 }

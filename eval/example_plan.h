@@ -64,6 +64,9 @@ struct example_plan {
 
 	struct buf text;                  /* scratch of example_encode: shots, context, one continuation */
 	struct token_list context, whole; /* scratch of it */
+	bool drops;                       /* the example that is encoded: its text has bytes without a token */
+	size_t n_drops;                   /* examples with such */
+	size_t cut, n_cut;                /* the text up to this byte is these tokens, whatever follows the context */
 };
 
 /* Appends the shots for the example that x holds, each with a blank line after it, to out. */

@@ -1,5 +1,5 @@
-/* Shots: the solved examples that stand before a context, each with a blank line after it. Never the scored example: one
- * with the same context and choices is passed over. */
+/* Shots: the solved examples that stand before a context, each with a blank line after it. Never the scored example:
+ * one with the same context and choices is passed over. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Task piqa: which of two solutions reaches a goal. Rows have their label, or the folder has the official labels file of
- * a line a row beside them: valid-labels.lst for valid.jsonl. */
+/* Task piqa: which of two solutions reaches a goal. Rows have their label, or the folder has the official labels file
+ * of a line a row beside them: valid-labels.lst for valid.jsonl. */
 #include <stdlib.h>
 #include <string.h>
 

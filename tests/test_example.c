@@ -805,6 +805,20 @@ START_TEST(text_parameters_are_read_from_the_command_line_and_written_back)
 }
 END_TEST
 
+START_TEST(bytes_without_a_token_are_dropped_with_a_warning)
+{
+	struct evaluation *ev = NULL;
+
+	edit_model("\"q\":113", "\"qq\":113");
+	write_file("bare.jsonl", "{\"query\":\"aqb\",\"a\":\"x\"}\n{\"query\":\"b\",\"a\":\"x\"}\n");
+	ck_ok(try_open(&bare, "{}", "bare.jsonl", NULL, &ev), &e);
+	ck_assert_str_eq(layout(ev, 0), "-1 'ab', 0 '|x', 0 '|z'");
+	ck_assert_msg(strstr(buf_str(&ev->warnings), "no token for some bytes of 1 of 2 examples") != NULL, "%s",
+	              buf_str(&ev->warnings));
+	evaluation_free(ev);
+}
+END_TEST
+
 START_TEST(a_model_without_a_tokenizer_is_refused_by_name)
 {
 	struct fixture_model f = FIXTURE_MODEL_DEFAULT;
@@ -846,6 +860,7 @@ Suite *example_suite(void)
 	tcase_add_test(c, a_server_looks_shots_up_among_its_datasets_and_nowhere_else);
 	tcase_add_test(c, parameters_that_contradict_each_other_are_refused);
 	tcase_add_test(c, text_parameters_are_read_from_the_command_line_and_written_back);
+	tcase_add_test(c, bytes_without_a_token_are_dropped_with_a_warning);
 	tcase_add_test(c, a_model_without_a_tokenizer_is_refused_by_name);
 	suite_add_tcase(s, c);
 	return s;

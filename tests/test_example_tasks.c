@@ -1,5 +1,5 @@
-/* The readers of lambada, piqa, arc_easy and choices: their formats, what they refuse and how they say it; and real models
- * on real data against PyTorch. */
+/* The readers of lambada, piqa, arc_easy and choices: their formats, what they refuse and how they say it; and real
+ * models on real data against PyTorch. */
 #include <check.h>
 #include <limits.h>
 #include <math.h>
@@ -280,9 +280,9 @@ END_TEST
 
 /* -- real models ------------------------------------------------------------------------------- */
 
-/* Log-probabilities of the first examples of the real files: PyTorch 2.13, float32 on a CPU, tokenizers 0.22; a forward
- * pass of its own (RMSNorm, rotary or PoPE attention, GELU) over each context and continuation, cut into tokens by lm-eval
- * 0.4.13's _encode_pair. Printed to four places. */
+/* Log-probabilities of the first examples of the real files: PyTorch 2.13, float32 on a CPU, tokenizers 0.23; a forward
+ * pass of its own (RMSNorm, rotary or PoPE attention, GELU) over each context and continuation, cut into tokens by
+ * lm-eval 0.4.13's _encode_pair. Printed to four places. */
 static const struct {
 	const char *model, *task, *file;
 	double logprobs[3][4];

@@ -306,6 +306,59 @@ START_TEST(random_mixtures_have_the_ids_of_hugging_face)
 }
 END_TEST
 
+/* Wherever a beginning of the text lets it be cut, the tokens of the two parts are those of the whole. */
+static size_t check_cuts(const struct tokenizer *t, const struct buf *text)
+{
+	struct token_list whole = {0}, parts = {0};
+	size_t n_cuts = 0, last = 0;
+
+	ck_ok(tokenizer_encode(t, buf_str(text), text->len, false, &whole, &e), &e);
+	for (size_t len = 1; len <= text->len; len++) {
+		size_t p = tokenizer_cut(t, buf_str(text), len);
+
+		ck_assert_uint_lt(p, len);
+		if (!p || p == last)
+			continue;
+		parts.n = 0;
+		ck_ok(tokenizer_encode(t, buf_str(text), p, false, &parts, &e), &e);
+		ck_ok(tokenizer_encode(t, buf_str(text) + p, text->len - p, false, &parts, &e), &e);
+		ck_assert_uint_eq(parts.n, whole.n);
+		ck_assert(!memcmp(parts.ids, whole.ids, whole.n * sizeof *whole.ids));
+		last = p;
+		n_cuts++;
+	}
+	token_list_release(&whole);
+	token_list_release(&parts);
+	return n_cuts;
+}
+
+START_TEST(a_text_may_be_encoded_in_two_parts_at_a_cut)
+{
+	struct tokenizer *t = open_file(_i, "tokenizer cuts");
+	struct json *cases = load("cases.json");
+	struct assigned a = load_assigned();
+	struct buf text = BUF_INIT(1 << 20), mixed = BUF_INIT(1 << 20);
+	size_t n_cuts = 0;
+
+	for (uint64_t i = 0; t && i < 300; i++) {
+		/* a space after every third piece, so that there are many to cut at */
+		buf_clear(&text);
+		for (uint64_t k = 0; k < 6; k++) {
+			put_mixed(&mixed, &a, json_get(cases, "parts"), 10 * i + k);
+			buf_append(&text, buf_str(&mixed), mixed.len);
+			buf_puts(&text, k % 2 ? "x y" : "' s <|endoftext|> a  b");
+		}
+		n_cuts += check_cuts(t, &text);
+	}
+	ck_assert(!t || n_cuts > 2000);
+	buf_release(&mixed);
+	buf_release(&text);
+	free(a.cps);
+	json_free(cases);
+	tokenizer_free(t);
+}
+END_TEST
+
 START_TEST(every_character_of_unicode_14_has_the_ids_of_hugging_face)
 {
 	struct tokenizer *t = open_file(_i, "tokenizer characters");
@@ -474,6 +527,40 @@ static err_code open_text(const struct buf *text, struct tokenizer **t)
 	snprintf(path, sizeof path, "%s/tokenizer.json", dir);
 	return tokenizer_open(path, t, &e);
 }
+
+START_TEST(a_tokenizer_that_does_not_split_at_spaces_has_no_cut)
+{
+	static const char *const changes[][2] = {
+	    {"\"use_regex\":true}", "\"use_regex\":false}"},
+	    {"\"add_prefix_space\":false", "\"add_prefix_space\":true"},
+	    {"\"lstrip\":false", "\"lstrip\":true"},
+	    {"\"content\":\"<|endoftext|>\",\"single", "\"content\":\"a b\",\"single"},
+	};
+	struct tokenizer *t = NULL;
+	struct buf text;
+
+	read_small(&text);
+	ck_ok(open_text(&text, &t), &e);
+	ck_assert_uint_eq(tokenizer_cut(t, "to be or", 8), 5);
+	ck_assert_uint_eq(tokenizer_cut(t, "to be or", 7), 5);
+	ck_assert_uint_eq(tokenizer_cut(t, "to be or", 6), 2); /* what begins at the last space is not known */
+	ck_assert_uint_eq(tokenizer_cut(t, "to  be\n or", 10), 0);
+	ck_assert_uint_eq(tokenizer_cut(t, " to", 3), 0);
+	ck_assert_uint_eq(tokenizer_cut(t, "", 0), 0);
+	tokenizer_free(t);
+	buf_release(&text);
+	for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+		read_small(&text);
+		replace(&text, changes[i][0], changes[i][1]);
+		if (i == 3)
+			replace(&text, "{\"<|endoftext|>\":0", "{\"a b\":0");
+		ck_ok(open_text(&text, &t), &e);
+		ck_assert_uint_eq(tokenizer_cut(t, "to be or", 8), 0);
+		tokenizer_free(t);
+		buf_release(&text);
+	}
+}
+END_TEST
 
 #define N_VARIANTS 20
 
@@ -792,6 +879,8 @@ Suite *tokenizer_suite(void)
 	tcase_set_timeout(golden, 120);
 	tcase_add_loop_test(golden, cases_have_the_ids_of_hugging_face, 0, N_FILES);
 	tcase_add_loop_test(golden, random_mixtures_have_the_ids_of_hugging_face, 0, N_FILES);
+	tcase_add_loop_test(golden, a_text_may_be_encoded_in_two_parts_at_a_cut, 0, N_FILES);
+	tcase_add_test(golden, a_tokenizer_that_does_not_split_at_spaces_has_no_cut);
 	tcase_add_loop_test(golden, every_character_of_unicode_14_has_the_ids_of_hugging_face, 0, N_FILES);
 	tcase_add_loop_test(golden, words_of_a_megabyte_have_the_ids_of_hugging_face, 0, N_FILES);
 	tcase_add_loop_test(golden, books_and_documents_have_the_ids_of_hugging_face, 0, N_FILES);
