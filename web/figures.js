@@ -3,16 +3,19 @@
 
 import { Bars } from '/bars.js';
 import { Curve } from '/curve.js';
+import { FrequencyMap } from '/frequencies.js';
 
 /* By the `figure` of a task's description. `compares`: several jobs of the task share one. */
 const FIGURES = {
 	curve: { make: Curve, compares: true },
 	bars: { make: Bars, compares: true },
+	map: { make: FrequencyMap, compares: false },
 };
 
 /* tasks: Map name -> description; before it is there, parameters tell. */
 export const figureOf = (job, tasks) =>
-	tasks.get(job.task)?.figure ?? (Array.isArray(job.params?.lengths) ? 'curve' : 'bars');
+	tasks.get(job.task)?.figure ??
+	(job.links?.frequencies ? 'map' : Array.isArray(job.params?.lengths) ? 'curve' : 'bars');
 
 /* A new figure in `root`, or null where this page knows none of that kind. */
 export function newFigure(kind, root, options) {

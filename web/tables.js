@@ -1,7 +1,7 @@
-/* A result's metrics as tables: by length, by part of the task, the rest, by position. */
+/* A result's metrics as tables: by length, by part of the task, the rest, by layer, by position. */
 
 import { h } from '/dom.js';
-import { METRICS, count, metricText, span } from '/format.js';
+import { METRICS, count, measureText, metricText, span } from '/format.js';
 
 export function table(caption, head, rows, last = 0) {
 	const row = (cells, i) => h('tr', { class: rows.length - i <= last ? 'total' : null }, cells.map((cell, k) =>
@@ -65,6 +65,22 @@ function plainTable(metrics) {
 	return table('Metrics', ['Metric', 'Value', 'n', 'Unit'], rows);
 }
 
+/* Of a map of frequencies a line a layer: for queries and keys the mean, the highest, and where that is. */
+function layerTable(metrics) {
+	const cells = metrics.filter((m) => m.frequency !== undefined);
+	if (!cells.length)
+		return null;
+	const rows = distinct(cells.map((m) => m.layer)).map((layer) => [String(layer), ...['q', 'k'].flatMap((part) => {
+		const row = cells.filter((m) => m.layer === layer && m.part === part);
+		const most = row.reduce((a, b) => (b.value > a.value ? b : a));
+		const mean = row.reduce((sum, m) => sum + m.value, 0) / row.length;
+		return [measureText(mean, null), measureText(most.value, null),
+			`${most.frequency} (θ ${Number(most.theta.toPrecision(2))})`];
+	})]);
+	return table('Use of frequencies by layer',
+		['Layer', 'Queries: mean', 'Highest', 'At', 'Keys: mean', 'Highest', 'At'], rows);
+}
+
 function positionTable(metrics) {
 	const bins = metrics.filter((m) => m.from !== undefined);
 	if (!bins.length)
@@ -75,4 +91,4 @@ function positionTable(metrics) {
 }
 
 export const metricTables = (metrics) =>
-	[lengthTable(metrics), partTable(metrics), plainTable(metrics), positionTable(metrics)].filter(Boolean);
+	[lengthTable(metrics), partTable(metrics), plainTable(metrics), layerTable(metrics), positionTable(metrics)].filter(Boolean);
