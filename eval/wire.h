@@ -3,7 +3,7 @@
  * Commands (server -> worker). `job` and `request` are integers >= 0 that the worker echoes. Unit ranges are half-open.
  *   {"cmd":"describe","model":"rope-29m"}
  *   {"cmd":"plan","job":7,"model":"rope-29m","task":"pg19","dataset":"books","params":{"lengths":[1024],...},
- *    "engine":{"dtype":"auto","position":null},
+ *    "engine":{"dtype":"auto","position":null},      dataset "generated" and such params: the task makes it
  *    "pins":null}            or the pins of the job's first plan:
  *            {"model":"sha256:..","tokenizer":"sha256:..","dataset":"sha256:..","signature":"fathom 0.1.0; ..."}
  *   {"cmd":"run","job":7,"units":[[0,8],[12,13]]}      after planned; in this order
