@@ -149,8 +149,9 @@ struct evaluation_sink {
 	int (*done)(void *arg, uint32_t unit, const char *result, uint64_t tokens);
 	void (*failed)(void *arg, uint32_t unit, const struct err *why);
 	void (*batch)(void *arg);
-	bool (*stop)(void *arg); /* asked after `batch`, may be NULL: true ends the call (ERR_CANCELLED); units that
-	                          * were not reported are not done */
+	/* Before every batch, may be NULL: somebody else's turn. *s is the session to go on with, or NULL when it fails,
+	 * which ends the call. */
+	err_code (*turn)(void *arg, struct session **s, struct err *e);
 	void *arg;
 };
 err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t *units, uint32_t n,

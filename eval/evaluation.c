@@ -270,7 +270,7 @@ void batch_builder_release(struct batch_builder *b)
 
 struct run {
 	struct evaluation *ev;
-	struct session *session;
+	struct session *session; /* may be another after a turn; NULL: it failed */
 	const struct evaluation_sink *sink;
 	uint64_t budget;            /* input tokens of a batch, unless one chain is longer */
 	uint64_t too_large;         /* input tokens of the batch that did not fit in memory; 0: none */
@@ -282,6 +282,21 @@ struct run {
 	size_t n_sums;
 };
 
+/* Between two batches. What others score then is not counted. */
+static err_code take_turn(struct run *r, struct err *e)
+{
+	err_code rc;
+
+	if (!r->sink->turn)
+		return ERR_OK;
+	if (r->use.sums)
+		session_probe(r->session, NULL);
+	rc = r->sink->turn(r->sink->arg, &r->session, e);
+	if (!rc && r->use.sums)
+		session_probe(r->session, &r->use);
+	return rc;
+}
+
 /* Scores segments first..end as one batch. */
 static err_code score_segments(struct run *r, size_t first, size_t end, struct err *e)
 {
@@ -291,11 +306,11 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 	                  .score = r->built.score + base,
 	                  .n_tokens = s[end - 1].start + s[end - 1].len - base,
 	                  .n_segments = (uint32_t)(end - first)};
-	struct segment *local = mem_alloc(end - first, sizeof *local, e);
+	struct segment *local;
 	size_t roots = 0;
 	err_code rc;
 
-	if (!local)
+	if (take_turn(r, e) || !(local = mem_alloc(end - first, sizeof *local, e)))
 		return e->code;
 	for (size_t i = first; i < end; i++) {
 		local[i - first] = s[i];
@@ -383,8 +398,6 @@ static err_code run_together(struct run *r, const uint32_t *units, uint32_t n, s
 			rc = err_set(e, ERR_CANCELLED, "stopped after unit %u", units[i]);
 	if (!rc && sink->batch)
 		sink->batch(sink->arg);
-	if (!rc && sink->stop && sink->stop(sink->arg))
-		rc = err_set(e, ERR_CANCELLED, "stopped between two batches");
 	free(at);
 	buf_release(&all);
 	return rc;
@@ -467,7 +480,8 @@ err_code evaluation_run(struct evaluation *ev, struct session *s, const uint32_t
 		}
 		rc = run_group(&r, units + i, together, e);
 	}
-	session_probe(s, NULL);
+	if (r.session)
+		session_probe(r.session, NULL);
 	batch_builder_release(&r.built);
 	free(r.scores);
 	free(r.use.sums);

@@ -318,8 +318,7 @@ struct outbox {
 	struct buf units; /* "[0,{...}],[1,{...}]" */
 	uint64_t tokens;
 	double since_s;
-	uint32_t n_reported; /* units of the command, in its order */
-	bool gave_way;       /* it was stopped for requests that wait */
+	struct loaded *loaded; /* borrowed: the plan's */
 };
 
 static int unit_done(void *arg, uint32_t unit, const char *result, uint64_t tokens)
@@ -330,7 +329,6 @@ static int unit_done(void *arg, uint32_t unit, const char *result, uint64_t toke
 	buf_puts(&o->units, result);
 	buf_putc(&o->units, ']');
 	o->tokens += tokens;
-	o->n_reported++;
 	return 0;
 }
 
@@ -362,7 +360,6 @@ static void unit_failed(void *arg, uint32_t unit, const struct err *why)
 	struct buf line = BUF_INIT(1 << 16);
 	struct json_writer j = JSON_WRITER(&line);
 
-	o->n_reported++;
 	json_begin_object(&j, NULL);
 	json_put_string(&j, "event", "failed");
 	json_put_int(&j, "job", o->job);
@@ -375,53 +372,35 @@ static void unit_failed(void *arg, uint32_t unit, const struct err *why)
 	worker_emit(o->w, &line);
 }
 
-static bool give_way(void *arg)
+/* Answers requests that wait, in a pause in which the session may be another model's. */
+static err_code give_way(void *arg, struct session **s, struct err *e)
 {
 	struct outbox *o = arg;
-
-	o->gave_way = worker_has_scores(o->w);
-	return o->gave_way;
-}
-
-/* Goes on after a pause in which the session may have been another model's. */
-static err_code resume(struct worker *w, const struct command *c, struct loaded *l, struct err *e)
-{
+	struct worker *w = o->w;
+	double since_s = clock_mono_s();
 	bool cancelled;
 
-	if (worker_job_session(w, l, e))
+	if (!worker_has_scores(w))
+		return ERR_OK;
+	*s = NULL;
+	worker_score(w, false);
+	if (worker_job_session(w, o->loaded, e))
 		return e->code;
 	pthread_mutex_lock(&w->lock);
-	cancelled = c->cancelled;
+	cancelled = w->now.command->cancelled;
 	if (!cancelled)
-		session_resume(l->session);
+		session_resume(o->loaded->session);
 	pthread_mutex_unlock(&w->lock);
+	*s = o->loaded->session;
+	o->since_s += clock_mono_s() - since_s;
 	return cancelled ? err_set(e, ERR_CANCELLED, "cancelled between two batches") : ERR_OK;
-}
-
-/* Runs the units, and stops between batches for requests that wait. */
-static err_code run_units(struct worker *w, const struct command *c, const struct planned *p, const uint32_t *units,
-                          uint32_t n, struct err *e)
-{
-	struct outbox o = {.w = w, .job = c->job, .units = BUF_INIT(WIRE_MAX_LINE - 4096), .since_s = clock_mono_s()};
-	struct evaluation_sink sink = {
-	    .done = unit_done, .failed = unit_failed, .batch = batch_done, .stop = give_way, .arg = &o};
-	err_code rc = ERR_OK;
-
-	while (!rc && o.n_reported < n) {
-		o.gave_way = false;
-		rc = evaluation_run(p->ev, p->loaded->session, units + o.n_reported, n - o.n_reported, &sink, e);
-		if (rc != ERR_CANCELLED || !o.gave_way)
-			break;
-		worker_score(w, false);
-		rc = resume(w, c, p->loaded, e);
-		o.since_s = clock_mono_s();
-	}
-	buf_release(&o.units);
-	return rc;
 }
 
 static void run(struct worker *w, const struct command *c)
 {
+	struct outbox o = {.w = w, .job = c->job, .units = BUF_INIT(WIRE_MAX_LINE - 4096)};
+	struct evaluation_sink sink = {
+	    .done = unit_done, .failed = unit_failed, .batch = batch_done, .turn = give_way, .arg = &o};
 	struct planned *p = find_planned(w, c->job);
 	uint32_t *units = NULL, n = 0;
 	uint64_t total = 0;
@@ -439,11 +418,15 @@ static void run(struct worker *w, const struct command *c)
 		total += evaluation_unit_tokens(p->ev, units[i]);
 	if (!rc && !begin_phase(w, c, PHASE_RUN, total))
 		rc = ERR_CANCELLED;
-	if (!rc)
-		rc = run_units(w, c, p, units, n, &e);
+	if (!rc) {
+		o.loaded = p->loaded;
+		o.since_s = clock_mono_s();
+		rc = evaluation_run(p->ev, p->loaded->session, units, n, &sink, &e);
+	}
 	finish(w, c, rc, &e);
 	if (!rc)
 		emit_simple(w, "idle", c->job);
+	buf_release(&o.units);
 	free(units);
 }
 

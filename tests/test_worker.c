@@ -627,6 +627,167 @@ START_TEST(a_device_that_is_not_there_is_told_and_an_exit_status)
 }
 END_TEST
 
+/* -- requests ---------------------------------------------------------------------------------- */
+
+static void check_number(const struct json *list, size_t i, float want)
+{
+	const struct json *v = json_first(list);
+	double got;
+
+	while (i--)
+		v = json_next(v);
+	ck_assert(json_number(v, &got));
+	ck_assert_double_eq(got, (double)want); /* to the bit */
+}
+
+START_TEST(prompts_are_scored_to_the_bits_of_a_session)
+{
+	uint32_t ids[] = {'h', 'e', 'l', 'l', 'o', ' ', 'y', 'o', 'u', 0};
+	uint8_t score[] = {0, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+	struct segment one = {-1, 0, 10};
+	struct token_score want[10];
+	struct model *m = NULL;
+	struct session *s;
+	struct json *j;
+	const struct json *p;
+	char path[2 * PATH_MAX], key[2] = "";
+
+	snprintf(path, sizeof path, "%s/tiny", models);
+	ck_ok(model_open(path, NULL, &m, &e), &e);
+	s = fixture_eval_session(m);
+	ck_ok(session_score(s, &(struct batch){ids, score, 10, &one, 1}, want, &e), &e);
+	say("{\"cmd\":\"score\",\"request\":5,\"model\":\"tiny\",\"prompts\":[\"hello "
+	    "you\",[104,101]],\"max_tokens\":1,"
+	    "\"echo\":true,\"logprobs\":true}");
+	j = expect("scored");
+	ck_assert_double_eq(fixture_member(j, "request"), 5);
+	ck_assert_ptr_nonnull(strstr(json_get_string(j, "signature"), "; f32; "));
+	ck_assert_uint_eq(json_count(json_get(j, "prompts")), 2);
+	p = json_first(json_get(j, "prompts"));
+	ck_assert_double_eq(fixture_member(p, "n_prompt"), 9);
+	ck_assert_double_eq(fixture_member(p, "n_generated"), 1);
+	ck_assert(json_is_null(json_first(json_get(p, "logprobs"))));
+	for (size_t i = 1; i < 9; i++) {
+		check_number(json_get(p, "logprobs"), i, want[i].logprob);
+		check_number(json_get(p, "argmax_logprobs"), i, want[i].argmax_logprob);
+	}
+	check_number(json_get(p, "logprobs"), 9, want[9].argmax_logprob); /* the most probable token */
+	if (want[9].argmax < 128 && want[9].argmax) {
+		key[0] = (char)want[9].argmax;
+		ck_assert_str_eq(json_get_string(p, "text") + 9, key);
+	}
+	check_number(json_get(json_next(p), "logprobs"), 1, want[1].logprob);
+	json_free(j);
+	session_close(s);
+	model_free(m);
+}
+END_TEST
+
+static void expect_refusal(int64_t request, const char *code, const char *words)
+{
+	struct json *j = expect("failed");
+	int64_t got = -1;
+
+	json_get_integer(j, "request", &got);
+	ck_assert_int_eq(got, request);
+	ck_assert_str_eq(json_get_string(j, "code"), code);
+	ck_assert_msg(strstr(json_get_string(j, "message"), words) != NULL, "%s", json_get_string(j, "message"));
+	json_free(j);
+}
+
+#define SCORE(request, rest) "{\"cmd\":\"score\",\"request\":" #request "," rest "}"
+
+START_TEST(what_is_wrong_with_a_request_is_said_of_it_alone)
+{
+	static const struct {
+		const char *line, *code, *words;
+	} cases[] = {
+	    {SCORE(3, "\"model\":\"absent\",\"prompts\":[\"a\"]"), "not_found", "no model 'absent'"},
+	    {SCORE(3, "\"prompts\":[\"a\"]"), "input", "no string 'model'"},
+	    {SCORE(3, "\"model\":\"tiny\""), "input", "0 prompts"},
+	    {SCORE(3, "\"model\":\"tiny\",\"prompts\":[]"), "input", "0 prompts"},
+	    {SCORE(3, "\"model\":\"tiny\",\"prompts\":[\"a\",\"\"]"), "input", "prompt 1: it has no token"},
+	    {SCORE(3, "\"model\":\"tiny\",\"prompts\":[[1,257]]"), "input", "token id 257 at position 1"},
+	    {SCORE(3, "\"model\":\"tiny\",\"prompts\":[[1,-1]]"), "input", "element 1 is not a token id"},
+	    {SCORE(3, "\"model\":\"tiny\",\"prompts\":[\"a\"],\"max_tokens\":17"), "input", "want 0 to 16"},
+	    {"{\"cmd\":\"tokenize\",\"request\":3,\"model\":\"tiny\"}", "input", "no string 'prompt'"},
+	    {"{\"cmd\":\"detokenize\",\"request\":3,\"model\":\"tiny\"}", "input", "no array 'tokens'"},
+	    {"{\"cmd\":\"tokenizer_info\",\"request\":3,\"model\":\"absent\"}", "not_found", "no model"},
+	    {"{\"cmd\":\"dance\",\"request\":3}", "input", "command 'dance' is not known"},
+	};
+
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		say(cases[i].line);
+		expect_refusal(3, cases[i].code, cases[i].words);
+	}
+	say("{\"cmd\":\"score\",\"model\":\"tiny\",\"prompts\":[\"a\"]}");
+	expect_failure(-1, "input", "no integer 'request'");
+	say(SCORE(4, "\"model\":\"tiny\",\"prompts\":[\"a\"],\"max_tokens\":2"));
+	json_free(expect("scored"));
+}
+END_TEST
+
+START_TEST(a_request_that_turns_nan_fails_alone)
+{
+	model_free(fixture_eval_model(models, "sick", "rope"));
+	fixture_eval_poison(models, "sick", 'x');
+	say(SCORE(1, "\"model\":\"sick\",\"prompts\":[\"all is well\",\"not for xs\"],\"max_tokens\":1"));
+	expect_refusal(1, "numeric", "prompt 1");
+	say(SCORE(2, "\"model\":\"sick\",\"prompts\":[\"all is well\"],\"max_tokens\":1"));
+	json_free(expect("scored"));
+}
+END_TEST
+
+START_TEST(without_a_device_there_are_tokens_and_no_scores)
+{
+	struct json *j;
+
+	finish();
+	start("none");
+	json_free(expect("hello"));
+	say(SCORE(1, "\"model\":\"tiny\",\"prompts\":[\"a\"]"));
+	expect_refusal(1, "device", "no device");
+	say("{\"cmd\":\"tokenize\",\"request\":2,\"model\":\"tiny\",\"prompt\":\"a<|endoftext|>b\"}");
+	j = expect("tokens");
+	ck_assert_uint_eq(json_count(json_get(j, "tokens")), 3);
+	check_number(json_get(j, "tokens"), 1, 256);
+	ck_assert_double_eq(fixture_member(j, "n_ctx"), 64);
+	json_free(j);
+	say("{\"cmd\":\"detokenize\",\"request\":3,\"model\":\"tiny\",\"tokens\":[97,256,195,164]}");
+	j = expect("tokens");
+	ck_assert_str_eq(json_get_string(j, "prompt"), "a<|endoftext|>\xC3\xA4");
+	json_free(j);
+}
+END_TEST
+
+/* A job of many small batches, and a request: the request is answered before the job ends, wherever it comes. */
+START_TEST(a_job_gives_way_to_a_request_between_its_batches)
+{
+	struct json *j;
+	bool scored = false;
+	unsigned after = 0;
+
+	write_words("long.txt", 200000);
+	say(PLAN(7, "tiny", "long.txt", "{\"lengths\":[64]}", ENGINE));
+	json_free(expect("planned"));
+	say("{\"cmd\":\"run\",\"job\":7,\"units\":[[0,2]]}");
+	say(SCORE(1, "\"model\":\"tiny\",\"prompts\":[\"hello\"],\"max_tokens\":1"));
+	for (j = next_event(); !is_event(j, "idle"); j = next_event()) {
+		if (is_event(j, "scored"))
+			scored = true;
+		else if (is_event(j, "units"))
+			after += scored;
+		json_free(j);
+	}
+	json_free(j);
+	ck_assert(scored);
+	ck_assert_uint_ge(after, 1);
+	say("{\"cmd\":\"cancel\",\"job\":7}");
+	say(SCORE(2, "\"model\":\"tiny\",\"prompts\":[\"hello\"],\"max_tokens\":1")); /* no stop is left behind */
+	json_free(expect("scored"));
+}
+END_TEST
+
 Suite *worker_suite(void);
 Suite *worker_suite(void)
 {
@@ -652,6 +813,11 @@ Suite *worker_suite(void)
 	tcase_add_test(c, a_worker_ignores_the_terminals_interrupt);
 	tcase_add_test(c, a_worker_without_a_device_describes_and_refuses_the_rest);
 	tcase_add_test(c, a_device_that_is_not_there_is_told_and_an_exit_status);
+	tcase_add_test(c, prompts_are_scored_to_the_bits_of_a_session);
+	tcase_add_test(c, what_is_wrong_with_a_request_is_said_of_it_alone);
+	tcase_add_test(c, a_request_that_turns_nan_fails_alone);
+	tcase_add_test(c, without_a_device_there_are_tokens_and_no_scores);
+	tcase_add_test(c, a_job_gives_way_to_a_request_between_its_batches);
 	suite_add_tcase(s, c);
 	return s;
 }

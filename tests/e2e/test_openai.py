@@ -170,7 +170,7 @@ class Contract(OpenAITest):
                 ({"model": "nope"}, 404, "nope", "model"),
                 ({"model": "../rope-demo"}, 404, "rope-demo", "model"),
                 ({"model": 3}, 400, "model is number", "model"),
-                ({"prompt": ""}, 400, "prompt 0 is empty", "prompt"),
+                ({"prompt": ""}, 400, "prompt 0: it has no token", "prompt"),
                 ({"prompt": []}, 400, "prompt is empty", "prompt"),
                 ({"prompt": [[]]}, 400, "prompt 0 is empty", "prompt"),
                 ({"prompt": None}, 400, "prompt is null", "prompt"),
