@@ -17,7 +17,7 @@
  *   {"cmd":"tokenizer_info","request":20,"model":"rope-29m"}                these three need no device
  *
  * Events (worker -> server).
- *   {"event":"hello","protocol":1,"version":"0.1.0","pid":123,
+ *   {"event":"hello","protocol":2,"version":"0.1.0","pid":123,
  *    "device":{"device":"cpu","kind":"cpu","name":"AMD EPYC","isa":"avx512_core","libraries":"oneDNN 2.6.3",
  *              "bf16":true,"n_threads":2,"memory_bytes":123},   kind "none": a worker that only describes
  *    "signatures":{"f32":"fathom 0.1.0; ...","bf16":"..."}}       first line, but for:
@@ -58,7 +58,7 @@
 
 #include <stddef.h>
 
-#define WIRE_PROTOCOL 1
+#define WIRE_PROTOCOL 2
 #define WIRE_MAX_LINE ((size_t)64 << 20)
 
 #endif

@@ -54,15 +54,30 @@ static bool take_integer(struct http_request *r, const struct json *body, const 
 	return false;
 }
 
+/* A boolean, or null or absent for false. */
+static bool take_bool(struct http_request *r, const struct json *body, const char *key, bool *out)
+{
+	const struct json *v = json_get(body, key);
+
+	*out = json_true(v);
+	if (!v || json_is_null(v) || json_is_bool(v))
+		return true;
+	openai_refuse(r, 400, key, NULL, "%s is %s, want true or false", key, json_type_name(v));
+	return false;
+}
+
 /* Members that this endpoint cannot honour, and must not ignore. */
 static bool check_others(struct http_request *r, const struct json *body)
 {
+	bool stream;
 	int64_t n;
 
 	if (!take_integer(r, body, "n", 1, 1, 1, ": one answer a prompt is given", &n) ||
 	    !take_integer(r, body, "best_of", 1, 1, 1, ": one answer a prompt is given", &n))
 		return false;
-	if (json_true(json_get(body, "stream"))) {
+	if (!take_bool(r, body, "stream", &stream))
+		return false;
+	if (stream) {
 		openai_refuse(r, 400, "stream", NULL, "answers are not streamed");
 		return false;
 	}
@@ -148,6 +163,7 @@ static bool put_command(struct http_request *r, struct completion *c, int64_t id
 {
 	const struct json *body = c->body;
 	int64_t max_tokens;
+	bool echo;
 
 	c->model = json_get_string(body, "model");
 	if (!c->model) {
@@ -158,6 +174,7 @@ static bool put_command(struct http_request *r, struct completion *c, int64_t id
 	if (!openai_has_model(r, c->model) || !check_others(r, body) ||
 	    !take_integer(r, body, "max_tokens", 0, MAX_TOKENS, MAX_TOKENS,
 	                  ": this endpoint scores, and generates little", &max_tokens) ||
+	    !take_bool(r, body, "echo", &echo) ||
 	    !take_integer(r, body, "logprobs", 0, 1, -1, ": the most probable token and the token itself",
 	                  &c->logprobs))
 		return false;
@@ -166,7 +183,7 @@ static bool put_command(struct http_request *r, struct completion *c, int64_t id
 	json_put_int(w, "request", id);
 	json_put_string(w, "model", c->model);
 	json_put_int(w, "max_tokens", max_tokens);
-	json_put_bool(w, "echo", json_true(json_get(body, "echo")));
+	json_put_bool(w, "echo", echo);
 	json_put_bool(w, "logprobs", c->logprobs >= 0);
 	if (!put_stop(r, w, json_get(body, "stop")) || !put_prompts(r, w, json_get(body, "prompt")))
 		return false;

@@ -173,6 +173,7 @@ bool score_scored(struct core *c, size_t w, struct json *event)
 	if (!r)
 		return false;
 	r->reply = event;
+	c->slots[w].backoff_ms = 0;
 	answer(c, r);
 	return true;
 }

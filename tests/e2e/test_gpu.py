@@ -6,11 +6,13 @@ FATHOM_GPU picks the device by number; FATHOM_GPU=cpu runs these tests on the CP
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -86,6 +88,26 @@ class Gpu(unittest.TestCase):
         job = self.server.submit(params={"lengths": [64]})
         engine = self.server.wait_job(job, "succeeded")["result"]["engine"]
         self.assertEqual((engine["device"], engine["dtype"]), (DEVICE, "bf16" if ON_GPU else "f32"))
+
+    def test_requests_have_the_same_bits_alone_in_company_and_beside_a_job(self):
+        rng = random.Random(1)
+        base = [rng.randrange(2048) for _ in range(200)]
+        prompts = [base[:rng.randrange(1, 200)] + [rng.randrange(2048) for _ in range(rng.randrange(1, 50))] for _ in range(64)]
+
+        def ask(prompt):
+            reply = json.loads(self.server.call("POST", "/v1/completions", {"model": "rope-demo", "prompt": prompt, "max_tokens": 1,
+                                                                             "logprobs": 1, "echo": True}))
+            if ON_GPU:
+                self.assertIn("; bf16; ", reply["system_fingerprint"])
+            return reply["choices"][0]
+
+        alone = [ask(p) for p in prompts]
+        with ThreadPoolExecutor(32) as pool:
+            self.assertEqual(list(pool.map(ask, prompts)), alone)
+            job = self.server.submit(**SLOW)
+            wait_for(lambda: self.server.stored(job), "a result")
+            self.assertEqual(list(pool.map(ask, prompts)), alone)
+        self.server.wait_job(job, "succeeded", timeout=300)
 
 
 if __name__ == "__main__":

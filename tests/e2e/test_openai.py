@@ -186,6 +186,7 @@ class Contract(OpenAITest):
                 ({"logprobs": True}, 400, "from 0 to 1", "logprobs"),
                 ({"n": 2}, 400, "one answer", "n"),
                 ({"stream": True}, 400, "not streamed", "stream"),
+                ({"echo": "yes"}, 400, "echo is string", "echo"),
                 ({"stop": 3}, 400, "stop", "stop"),
                 ({"suffix": "x"}, 400, "suffix", "suffix"),
                 ({"logit_bias": {"1": 5}}, 400, "logit_bias", "logit_bias")):
@@ -338,8 +339,9 @@ class Company(OpenAITest):
     def test_a_job_beside_requests_has_the_same_result(self):
         write_book(self.server.datasets / "short" / "a.txt", 100000, 3)
         prompts = [ids_of(250 + i, 60) for i in range(8)]
-        for model in ("rope-demo", "pope-demo"):
-            body = {"model": model, "dataset": "short", "params": {"lengths": [64, 256]}}
+        for model, task, params in (("rope-demo", "pg19", {"lengths": [64, 256]}), ("pope-demo", "pg19", {"lengths": [64, 256]}),
+                                    ("rope-demo", "frequency_use", {})):
+            body = {"model": model, "task": task, "dataset": "short", "params": params}
             want = self.server.wait(self.server.submit(**body)["id"])["result"]["metrics"]
             job = self.server.submit(**body)["id"]
             n = 0
