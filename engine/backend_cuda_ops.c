@@ -166,7 +166,10 @@ err_code cuda_qkv(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row
 static void unpack(const struct backend *b, const void *staged, uint32_t n_heads, uint32_t n_staged,
                    const uint32_t *slot, uint32_t n, float *out)
 {
-	struct tensor t = {.data = staged, .dtype = b->shape.qk_type == KERN_F32 ? DTYPE_F32 : DTYPE_F16};
+	struct tensor t = {.data = staged,
+	                   .dtype = b->shape.qk_type == KERN_F32 ? DTYPE_F32 : DTYPE_F16,
+	                   .n_dim = 2,
+	                   .shape = {(uint64_t)n_heads * n_staged, b->shape.d_qk}};
 	uint32_t halves = b->c.position.type == POSITION_POPE ? 2 : 1, stored = b->shape.d_qk / halves;
 
 	for (uint32_t r = 0; r < n; r++)
