@@ -84,8 +84,8 @@ void bpe_run_release(struct bpe_run *r);
 void bpe_run_forget(struct bpe_run *r);
 
 /* Appends the tokens of word[0..len) to `out`, their ends counted from `base`, where the word begins. O(n log n) for
- * any word. text_len only sizes the cache. A byte without a token is, as in Hugging Face's, the unknown token; where there
- * is none it is dropped, its neighbours may merge, and out->n_dropped counts it. */
+ * any word. text_len only sizes the cache. A byte without a token is, as in Hugging Face's, the unknown token; where
+ * there is none it is dropped, its neighbours may merge, and out->n_dropped counts it. */
 err_code bpe_encode(const struct bpe *b, struct bpe_run *r, const char *word, size_t len, size_t base, size_t text_len,
                     struct token_list *out, struct err *e);
 

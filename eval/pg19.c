@@ -1,4 +1,5 @@
-/* Task pg19: perplexity against length. The plan: documents (docs.h) and units in the order document, length, run of windows; under `prefix` a document is one unit.
+/* Task pg19: perplexity against length. The plan: documents (docs.h) and units in the order document, length, run of
+ * windows; under `prefix` a document is one unit.
  *
  * The BOS of bos=document is token 0 of the sequence. That of bos=window too, and every later window reads BOS in the
  * place of its first token, which the window before it predicted: so both are scored by the same windows. */

@@ -769,8 +769,8 @@ START_TEST(the_first_thousand_tokens_of_a_book_have_the_reference_loss)
 		if (!strcmp(json_get_string(b, "book"), "15562") && fixture_member(b, "L") == 1024)
 			want = fixture_member(b, "nll_sum");
 	params = fixture_params("{\"lengths\":[1024],\"max_tokens_per_doc\":1025}");
-	ck_ok(evaluation_open(model, task_find("pg19", &e), params, fixture_data("pg19/test/15562.txt"), "book", NULL, NULL,
-	                      &ev, &e),
+	ck_ok(evaluation_open(model, task_find("pg19", &e), params, fixture_data("pg19/test/15562.txt"), "book", NULL,
+	                      NULL, &ev, &e),
 	      &e);
 	fixture_units_init(&units, evaluation_n_units(ev));
 	fixture_run(ev, session, NULL, 0, &units);
@@ -803,8 +803,8 @@ START_TEST(a_plan_can_be_stopped)
 	write_words("a.txt", 100, 1);
 	write_words("b.txt", 100, 2);
 	write_words("c.txt", 100, 3);
-	ck_err(evaluation_open(model, task_find("pg19", &e), params, data, "data", NULL, &watch, &ev, &e), ERR_CANCELLED,
-	       "stopped", &e);
+	ck_err(evaluation_open(model, task_find("pg19", &e), params, data, "data", NULL, &watch, &ev, &e),
+	       ERR_CANCELLED, "stopped", &e);
 	json_free(params);
 }
 END_TEST
