@@ -297,6 +297,20 @@ static err_code take_turn(struct run *r, struct err *e)
 	return rc;
 }
 
+/* Input tokens of segments first..end, as units count theirs: a chain has one less than tokens, so a tree one less a leaf.
+ * The first child of a segment stands right after it. */
+static uint64_t count_inputs(const struct batch_builder *b, size_t first, size_t end)
+{
+	uint64_t n = 0;
+
+	for (size_t i = first; i < end; i++) {
+		bool leaf = i + 1 == b->n_segments || b->segments[i + 1].parent != (int32_t)i;
+
+		n += b->segments[i].len - leaf;
+	}
+	return n;
+}
+
 /* Scores segments first..end as one batch. */
 static err_code score_segments(struct run *r, size_t first, size_t end, struct err *e)
 {
@@ -322,7 +336,7 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 	b.segments = local;
 	rc = session_score(r->session, &b, r->scores + base, e);
 	if (rc == ERR_MEMORY) {
-		r->too_large = b.n_tokens - roots; /* as score_built counts, so that half of it does cut */
+		r->too_large = count_inputs(&r->built, first, end);
 		r->one_chain = roots == 1;
 		err_wrap(e, "a batch of %u tokens", b.n_tokens);
 	}
@@ -331,12 +345,12 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 }
 
 /* Scores all that is built, cut where a chain begins so that a batch keeps to the budget: in input tokens, as units
- * count theirs, of which a chain has one less than tokens. Else a group that fills the budget would leave a chain. */
+ * count theirs. Else a group that fills the budget would leave a chain. */
 static err_code score_built(struct run *r, struct err *e)
 {
 	const struct batch_builder *b = &r->built;
 	size_t first = 0, tree = 0; /* first segment of the batch, and of the last whole chain in it */
-	size_t n_chains = 0;
+	uint64_t inputs = 0;        /* of the batch */
 
 	if (r->cap_scores < b->n_tokens) {
 		free(r->scores);
@@ -346,18 +360,19 @@ static err_code score_built(struct run *r, struct err *e)
 			return e->code;
 	}
 	for (size_t i = 1; i <= b->n_segments; i++) {
-		size_t end = i == b->n_segments ? b->n_tokens : b->segments[i].start;
+		uint64_t last;
 
 		if (i < b->n_segments && b->segments[i].parent >= 0)
 			continue;
 		/* a chain ends before segment i */
-		n_chains++;
-		if (end - b->segments[first].start - n_chains > r->budget && tree > first) {
+		last = count_inputs(b, tree, i);
+		if (inputs + last > r->budget && tree > first) {
 			if (score_segments(r, first, tree, e))
 				return e->code;
 			first = tree;
-			n_chains = 1;
+			inputs = 0;
 		}
+		inputs += last;
 		tree = i;
 	}
 	return b->n_segments ? score_segments(r, first, b->n_segments, e) : ERR_OK;
