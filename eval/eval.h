@@ -16,7 +16,8 @@ enum param_type {
 	PARAM_INT_LIST, /* strictly ascending integers in [min, max], at least one, at most 256 */
 	PARAM_ENUM,     /* one of `choices` */
 	PARAM_BOOL,
-	PARAM_STRING /* of min to max bytes, without control characters */
+	PARAM_STRING, /* of min to max bytes, without control characters */
+	PARAM_DATASET /* the same: a dataset's name; without a server, a path */
 };
 
 struct param {
@@ -86,6 +87,9 @@ bool registry_is_data_file(const char *name);
 typedef int registry_fn(void *arg, const char *name, const char *path);
 int registry_each_model(const struct registry *r, registry_fn *f, void *arg);
 int registry_each_dataset(const struct registry *r, registry_fn *f, void *arg);
+
+/* ERR_NOT_FOUND or ERR_INPUT, with a pointer, for a dataset that the parameters name and that is not there. */
+err_code task_check_names(const struct task *t, const struct json *params, const struct registry *r, struct err *e);
 
 /* -- evaluations (need a model; never opened in `serve`) --------------------------------------- */
 

@@ -123,7 +123,7 @@ enum { NORM_NONE, NORM_CHARS, NORM_BYTES, NORM_TOKENS };
 	{"n_shot", PARAM_INT, "0", NULL, 0, 1000, "solved examples before each context, with blank lines between"},    \
 	{"shots", PARAM_ENUM, "\"first\"", "first|seeded", 0, 0,                                                       \
 	 "which: the first ones of shots_from, or drawn for each example by `seed`"},                                  \
-	{"shots_from", PARAM_STRING, "null", NULL, 1, 512,                                                             \
+	{"shots_from", PARAM_DATASET, "null", NULL, 1, 512,                                                            \
 	 "the dataset that shots are taken from; never the scored example itself"},                                    \
 	{"seed", PARAM_INT, "0", NULL, 0, INT32_MAX, "of shots=seeded"}
 #define CHOICE_PARAMS                                                                                                  \

@@ -80,6 +80,11 @@ const struct task *task_find(const char *name, struct err *e)
 	return NULL;
 }
 
+static bool is_text(const struct param *p)
+{
+	return p->type == PARAM_STRING || p->type == PARAM_DATASET;
+}
+
 /* -- one value --------------------------------------------------------------------------------- */
 
 /* The i-th of "a|b|c", not NUL-terminated; NULL past the last. */
@@ -208,6 +213,7 @@ static err_code read_value(const struct param *p, const struct json *j, struct p
 	case PARAM_BOOL:
 		return read_bool(p, j, v, e);
 	case PARAM_STRING:
+	case PARAM_DATASET:
 		return read_string(p, j, v, e);
 	}
 	assert(!"a parameter of unknown type");
@@ -236,7 +242,7 @@ static void write_value(const struct param *p, const struct param_value *v, stru
 		json_put_int(w, p->name, v->i);
 	} else if (p->type == PARAM_BOOL) {
 		json_put_bool(w, p->name, v->i);
-	} else if (p->type == PARAM_STRING) {
+	} else if (is_text(p)) {
 		json_put_string(w, p->name, v->s);
 	} else if (p->type == PARAM_ENUM) {
 		s = choice_at(p->choices, v->i, &len);
@@ -329,6 +335,24 @@ err_code task_params(const struct task *t, const struct json *given, struct buf 
 	return rc;
 }
 
+err_code task_check_names(const struct task *t, const struct json *params, const struct registry *r, struct err *e)
+{
+	char *path = NULL;
+
+	for (size_t i = 0; i < t->n_params; i++) {
+		const struct param *p = &t->params[i];
+		const char *name = p->type == PARAM_DATASET ? json_get_string(params, p->name) : NULL;
+
+		if (name && registry_dataset(r, name, &path, e)) {
+			err_wrap(e, "%s", p->name);
+			return err_at(e, "/%s", p->name);
+		}
+		free(path);
+		path = NULL;
+	}
+	return ERR_OK;
+}
+
 /* An integer that ends at `end`. */
 static bool parse_integer(const char *s, const char *end, int64_t *out)
 {
@@ -380,7 +404,7 @@ err_code task_param_parse(const struct task *t, const char *assignment, struct j
 		json_put_null(w, p->name);
 	} else if (p->type == PARAM_INT_LIST) {
 		return parse_list(p, value, w, e);
-	} else if (p->type == PARAM_ENUM || p->type == PARAM_STRING) {
+	} else if (p->type == PARAM_ENUM || is_text(p)) {
 		json_put_string(w, p->name, value);
 	} else if (p->type == PARAM_BOOL) {
 		if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
@@ -398,7 +422,7 @@ err_code task_param_parse(const struct task *t, const char *assignment, struct j
 
 static const char *type_name(enum param_type type)
 {
-	static const char *const names[] = {"integer", "integer list", "choice", "boolean", "string"};
+	static const char *const names[] = {"integer", "integer list", "choice", "boolean", "string", "dataset"};
 
 	return names[type];
 }
@@ -417,7 +441,7 @@ static void describe_param(const struct param *p, struct json_writer *w)
 		for (int64_t i = 0; (s = choice_at(p->choices, i, &len)); i++)
 			json_put_stringn(w, NULL, s, len);
 		json_end_array(w);
-	} else if (p->type == PARAM_STRING) {
+	} else if (is_text(p)) {
 		json_put_int(w, "min_bytes", p->min);
 		json_put_int(w, "max_bytes", p->max);
 	} else if (p->type != PARAM_BOOL) {
@@ -489,7 +513,7 @@ void task_help(const struct task *t, struct buf *out)
 			buf_printf(out, "  %-20s %s; default %s\n", "", p->choices, p->fallback);
 		else if (p->type == PARAM_BOOL)
 			buf_printf(out, "  %-20s true or false; default %s\n", "", p->fallback);
-		else if (p->type == PARAM_STRING)
+		else if (is_text(p))
 			buf_printf(out, "  %-20s text; default %s\n", "", p->fallback);
 		else
 			buf_printf(out, "  %-20s %s, %lld to %lld; default %s\n", "", type_name(p->type),

@@ -102,11 +102,19 @@ static err_code take_dataset(struct draft *d, const struct json *v, struct err *
 
 static err_code take_params(struct draft *d, const struct json *v, struct err *e)
 {
+	struct json *params = NULL;
 	char pointer[sizeof e->pointer];
+	err_code rc;
 
 	if (is_given(v) && !json_is_object(v))
 		return err_set(e, ERR_INPUT, "params is to be an object, not %s", json_type_name(v));
-	if (!task_params(d->task, is_given(v) ? v : NULL, &d->params, e))
+	rc = task_params(d->task, is_given(v) ? v : NULL, &d->params, e);
+	if (!rc)
+		rc = json_parse(buf_str(&d->params), d->params.len, &params, e);
+	if (!rc)
+		rc = task_check_names(d->task, params, d->registry, e);
+	json_free(params);
+	if (!rc)
 		return ERR_OK;
 	memcpy(pointer, e->pointer, sizeof pointer);
 	err_at(e, "/params%.180s", pointer);

@@ -1,0 +1,61 @@
+"""Tasks made of contexts and continuations, as jobs: the same metrics and items as `fathom run` gives; shots by a dataset's
+name."""
+
+import json
+import unittest
+
+from serving import ROOT, ServerTest
+
+ROWS = [{"query": f"The {a} sat on the {b}. The", "choices": [a, b, "moon"], "gold": i % 2}
+        for i, (a, b) in enumerate([("cat", "mat"), ("dog", "log"), ("hen", "pen"), ("fox", "box"), ("ant", "plant")])]
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class TestExamples(ServerTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.server.datasets / "rows.jsonl").write_text(lines(ROWS))
+        (cls.server.datasets / "shots.jsonl").write_text(lines(ROWS[3:]))
+
+    def job(self, **params):
+        job = self.server.wait(self.server.submit(model="rope-demo", task="choices", dataset="rows.jsonl",
+                                                  params=params)["id"])
+        self.assertEqual(job["state"], "succeeded", job["error"])
+        body = self.server.get(f"/api/v1/jobs/{job['id']}/items").body.decode()
+        items = [json.loads(line) for line in body.splitlines()]
+        return job["result"], items
+
+    def test_a_job_and_a_run_give_the_same(self):
+        result, items = self.job(n_shot=1, shots_from="shots.jsonl")
+        path = self.server.datasets / "items.out"
+        run = self.server.run("run", "--model", str(ROOT / "eval/demo/rope-demo"), "--task", "choices", "--device", "cpu",
+                              "--data", str(self.server.datasets / "rows.jsonl"), "--set", "n_shot=1",
+                              "--set", f"shots_from={self.server.datasets}/shots.jsonl", "--format", "json",
+                              "--items", str(path))
+        same = json.loads(run.stdout)
+        self.assertEqual(result["metrics"], same["metrics"])
+        self.assertEqual(result["dataset"]["fingerprint"], same["dataset"]["fingerprint"])
+        self.assertEqual(items, [json.loads(line) for line in path.read_text().splitlines()])
+        self.assertEqual([item["gold"] for item in items], [row["gold"] for row in ROWS])
+        accuracy = sum(item["correct"] for item in items) / len(items)
+        self.assertAlmostEqual(result["metrics"][0]["value"], accuracy, delta=1e-15)
+
+    def test_sharing_a_context_changes_no_bit(self):
+        _, shared = self.job()
+        _, apart = self.job(share=False)
+        self.assertEqual(shared, apart)
+
+    def test_a_dataset_of_shots_must_be_one_of_the_servers(self):
+        for name, status in (("none.jsonl", 422), ("../rows.jsonl", 422), ("/etc/passwd", 422)):
+            reply = self.server.ask("POST", "/api/v1/jobs", {"model": "rope-demo", "task": "choices", "dataset": "rows.jsonl",
+                                                      "params": {"n_shot": 1, "shots_from": name}})
+            self.assertEqual(reply.status, status, reply.body)
+            self.assertEqual(reply.json()["pointer"], "/params/shots_from")
+
+
+if __name__ == "__main__":
+    unittest.main()
