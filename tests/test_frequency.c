@@ -436,6 +436,45 @@ START_TEST(a_unit_has_the_same_bits_alone_and_after_others)
 }
 END_TEST
 
+/* Memory decides how many windows are scored together; it does not decide a bit. */
+START_TEST(a_long_document_has_the_same_bits_in_any_batches)
+{
+	struct model *m = fixture_eval_model(fixture_tmpdir(), "tiny", "pope");
+	struct buf text = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&text);
+	struct session *s = fixture_eval_session(m);
+	struct fixture_units u[2];
+	struct evaluation *ev;
+	struct json *texts;
+	char book[9001];
+
+	for (int i = 0; i < 9000; i++)
+		book[i] = (char)('a' + i * i % 23);
+	book[9000] = '\0';
+	json_begin_array(&w, NULL);
+	json_put_string(&w, NULL, book);
+	json_end_array(&w);
+	texts = fixture_json(buf_str(&text));
+	ev = open_texts(m, write_texts(texts), "{\"length\":50}");
+	ck_assert_uint_lt(session_batch_tokens(s), evaluation_unit_tokens(ev, 0)); /* two batches, then ten */
+	for (int i = 0; i < 2; i++) {
+		while (i && session_shrink(s))
+			;
+		fixture_units_init(&u[i], 1);
+		fixture_run(ev, s, NULL, 0, &u[i]);
+	}
+	ck_assert_uint_le(session_batch_tokens(s), 1024);
+	ck_assert_str_eq(u[0].text[0], u[1].text[0]);
+	fixture_units_release(&u[0]);
+	fixture_units_release(&u[1]);
+	evaluation_free(ev);
+	session_close(s);
+	json_free(texts);
+	buf_release(&text);
+	model_free(m);
+}
+END_TEST
+
 START_TEST(a_document_that_is_not_finite_fails_alone)
 {
 	const char *dir = fixture_tmpdir(), *data;
@@ -603,6 +642,7 @@ Suite *frequency_suite(void)
 	tcase_add_test(task, every_token_that_is_read_counts_once);
 	tcase_add_test(task, parameters_choose_what_is_read);
 	tcase_add_loop_test(task, a_unit_has_the_same_bits_alone_and_after_others, 0, 2);
+	tcase_add_test(task, a_long_document_has_the_same_bits_in_any_batches);
 	tcase_add_test(task, a_document_that_is_not_finite_fails_alone);
 	tcase_add_test(task, what_cannot_be_measured_is_refused);
 	tcase_add_test(task, a_mean_is_over_tokens_and_heads_and_not_over_documents);
