@@ -122,6 +122,11 @@ export function scheme(position) {
 /* What leaves part of the data out: no protocol. */
 const SUBSETS = ['limit', 'max_docs', 'max_tokens_per_doc', 'min_doc_tokens'];
 
+/* "limit 100". */
+export const subsetText = (params) => SUBSETS.slice(0, 3)
+	.filter((name) => (params?.[name] ?? null) !== null)
+	.map((name) => `${name.replaceAll('_', ' ')} ${count(params[name])}`).join(', ');
+
 /* Every parameter that is not the task's default: "shots 5, ties wrong". */
 function unusual(params, task) {
 	const plain = (v) => JSON.stringify(v ?? null);

@@ -3,7 +3,7 @@
 
 import { h, reconcile, setAttr, setHidden, setText } from '/dom.js';
 import { isDrawable } from '/figures.js';
-import { age, compact, count, duration, headlineText, protocol, scheme, timeOf } from '/format.js';
+import { age, compact, count, duration, headlineText, protocol, scheme, subsetText, timeOf } from '/format.js';
 import { slotOf } from '/slots.js';
 
 export const isActive = (job) => ['queued', 'running', 'cancelling'].includes(job.state);
@@ -128,7 +128,8 @@ function showRow(row, job, { models, tasks, drawn }) {
 	setAttr(tick, 'title', box.disabled ? 'Nothing to draw: no result with a number' : 'Draw this result');
 	setText(name, title.model);
 	setText(schemeNode, [title.scheme, `#${job.id}`, job.name].filter(Boolean).join(' · '));
-	setText(what, [job.task, protocol(job.params, tasks.get(job.task)), job.dataset].filter(Boolean).join(' · '));
+	const how = protocol(job.params, tasks.get(job.task));
+	setText(what, [job.task, how, job.dataset, subsetText(job.params)].filter(Boolean).join(' · '));
 	headlineText(job.headline).forEach((words, i) => setText(score.children[i], words));
 	setHidden(score, !job.headline);
 	showChip(chip, job);

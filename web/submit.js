@@ -183,7 +183,7 @@ export class SubmitForm {
 	}
 
 	/* Those whose files the task can read first; the rest stand apart, since a name may mislead. Until
-	 * somebody chose one, the dataset that has the task's name, else the first that fits. */
+	 * somebody chose one, one is suggested. */
 	fillDatasets() {
 		const task = this.currentTask();
 		const good = this.datasets.filter((d) => fits(d, task)).map(nameOf);
@@ -193,9 +193,15 @@ export class SubmitForm {
 		this.fill(this.dataset.control, [...own, ...good], none, (name) => name || `none: made from ${labelOf(task?.generated_by ?? '')}`,
 			{ 'Files of another kind': rest });
 		if (!this.datasetChosen && task)
-			this.dataset.control.value = this.datasets.find((d) => d.known_as === task.name)?.name ??
-				good.find((name) => name === task.name) ?? own[0] ?? good[0] ?? rest[0] ?? '';
+			this.dataset.control.value = this.suggestion(task, good) ?? own[0] ?? good[0] ?? rest[0] ?? '';
 		this.showDataset();
+	}
+
+	/* Of the names that fit, the task's own data, else some that is not known to be another task's. */
+	suggestion(task, names) {
+		const known = (name) => this.datasets.find((d) => nameOf(d) === name)?.known_as ?? null;
+		return names.find((name) => known(name) === task.name) ?? names.find((name) => name === task.name) ??
+			(task.generated_by ? undefined : names.find((name) => known(name) === null));
 	}
 
 	showDataset() {

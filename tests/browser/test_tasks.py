@@ -162,6 +162,7 @@ class TestTasks(unittest.TestCase):
         params = newest("choices")["params"]
         self.assertEqual((params["n_shot"], params["shots_from"], params["limit"]), (1, "endings.jsonl", 9))
         page.wait("its row says so", lambda: "n shot 1" in page.text(".job"))
+        self.assertIn("limit 9", page.text(".job"))
 
     def test_30_jobs_of_a_task_stand_side_by_side_and_apart_from_other_tasks(self):
         for model in browser.demo_models():
