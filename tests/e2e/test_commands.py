@@ -74,7 +74,7 @@ class Clients(ServerTest):
                          len(self.server.run("jobs").stdout.splitlines()) - 1)
         self.assertIn("yarn x4", self.server.run("models").stdout)
         self.assertEqual(json.loads(self.server.run("models", "rope-demo").stdout)["n_layer"], 3)
-        self.assertRegex(self.server.run("datasets").stdout, r"\nbooks +txt +\d+ +\d+\.\d\n")
+        self.assertRegex(self.server.run("datasets").stdout, r"\nbooks +txt +\d+ +\d+\.\d +-\n")
         self.assertEqual(self.server.run("datasets", "books").returncode, 2)
         self.assertIn("pg19", self.server.run("tasks").stdout)
         self.assertEqual(json.loads(self.server.run("tasks", "pg19").stdout)["name"], "pg19")
