@@ -153,8 +153,8 @@ struct evaluation_sink {
 	int (*done)(void *arg, uint32_t unit, const char *result, uint64_t tokens);
 	void (*failed)(void *arg, uint32_t unit, const struct err *why);
 	void (*batch)(void *arg);
-	/* Before every batch, may be NULL: somebody else's turn. *s is the session to go on with, or NULL when it fails,
-	 * which ends the call. */
+	/* Before every batch, may be NULL: somebody else's turn. *s is the session to go on with, or NULL when it
+	 * fails, which ends the call. */
 	err_code (*turn)(void *arg, struct session **s, struct err *e);
 	void *arg;
 };

@@ -372,7 +372,7 @@ END_TEST
 START_TEST(a_worker_that_hangs_is_killed_and_counts_as_dead)
 {
 	static const char mute[] =
-	    "echo '{\"event\":\"hello\",\"protocol\":1,\"device\":{\"device\":\"cpu\",\"kind\":\"cpu\"},"
+	    "echo '{\"event\":\"hello\",\"protocol\":2,\"device\":{\"device\":\"cpu\",\"kind\":\"cpu\"},"
 	    "\"signatures\":{\"f32\":\"mute\"}}'; cat > /dev/null\n";
 	const char *workers[1];
 	char spec[600];

@@ -101,7 +101,7 @@ START_TEST(chains_that_begin_alike_share_whole_steps)
 }
 END_TEST
 
-/* 64 in common to all, 64 more to the first two; the third ends where it branches off, the fourth is the second again. */
+/* 64 in common to all, 64 more to the first two: the third ends where it branches off, the fourth is the second. */
 START_TEST(branches_nest_and_a_chain_may_end_where_another_goes_on)
 {
 	struct batch_builder b = {0};
