@@ -297,8 +297,8 @@ static err_code take_turn(struct run *r, struct err *e)
 	return rc;
 }
 
-/* Input tokens of segments first..end, as units count theirs: a chain has one less than tokens, so a tree one less a leaf.
- * The first child of a segment stands right after it. */
+/* Input tokens of segments first..end, as units count theirs: a chain has one less than tokens, so a tree one less a
+ * leaf. The first child of a segment stands right after it. */
 static uint64_t count_inputs(const struct batch_builder *b, size_t first, size_t end)
 {
 	uint64_t n = 0;

@@ -91,7 +91,7 @@ typedef err_code visit_fn(void *arg, uint32_t unit, const struct outcome *o, str
 
 static err_code walk(const struct unit_source *units, visit_fn *visit, void *arg, struct err *e)
 {
-	struct outcome o;
+	struct outcome o = {0};
 	struct json *j;
 	uint32_t unit;
 	err_code rc;

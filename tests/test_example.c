@@ -703,7 +703,7 @@ START_TEST(seeded_shots_are_drawn_anew_for_each_example_the_same_for_the_same_se
 	struct evaluation *ev, *same, *other;
 	size_t n_equal = 0;
 
-	for (char c = 'a'; c <= 't'; c++)
+	for (int c = 'a'; c <= 't'; c++)
 		buf_printf(&shots, "{\"query\":\"%c\",\"choices\":[\"x\",\"b\"],\"gold\":1}\n", c);
 	write_file("shots.jsonl", buf_str(&shots));
 	write_file("q.jsonl", buf_str(&shots)); /* each is among its own shots */
@@ -712,7 +712,7 @@ START_TEST(seeded_shots_are_drawn_anew_for_each_example_the_same_for_the_same_se
 		const char *letters = drawn(ev, i);
 
 		ck_assert_uint_eq(strlen(letters), 19); /* all the others, each once */
-		for (char c = 'a'; c <= 't'; c++)
+		for (int c = 'a'; c <= 't'; c++)
 			ck_assert((strchr(letters, c) != NULL) == (c != 'a' + (int)i));
 	}
 	evaluation_free(ev);
