@@ -115,7 +115,7 @@ static err_code put_choice(struct examples *x, struct example_item *item, size_t
 {
 	struct example_plan *p = x->plan;
 	const struct choice_start *at = &x->choices[i];
-	size_t end = i + 1 < x->n_choices ? at[1].at : x->text.len, n;
+	size_t end = i + 1 < x->n_choices ? at[1].at : x->text.len, n = 0;
 	const char *text = x->text.data + at->at;
 	struct example_choice *choices, c = {.at = p->n_ids};
 	const uint32_t *ids = NULL;
@@ -123,7 +123,7 @@ static err_code put_choice(struct examples *x, struct example_item *item, size_t
 	buf_append(&p->text, text, end - at->at);
 	if (buf_check(&p->text, "an example's text", e) || encode_choice(x, n_context, &item->merged, &ids, &n, e))
 		return e->code;
-	if (!p->context.n && ids[0] == p->ids[item->context]) {
+	if (n && !p->context.n && ids[0] == p->ids[item->context]) {
 		ids++;
 		n--;
 	}
