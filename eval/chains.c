@@ -35,7 +35,7 @@ static uint32_t common(const struct chain *a, const struct chain *b)
 
 void chains_sort(struct chain **list, size_t n, bool share)
 {
-	qsort(list, n, sizeof *list, compare);
+	qsort(list, n, sizeof(struct chain *), compare);
 	for (size_t i = 0; i < n; i++)
 		list[i]->shared = i && share ? common(list[i - 1], list[i]) : 0;
 }

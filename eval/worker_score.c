@@ -3,6 +3,7 @@
  *   queue -> a round: all that wait -> by model -> asks (ask.c) -> passes (chains.c) -> a `scored` or `failed` each
  *
  * A cancel of the job that a round interrupts stops the round; what was not answered waits again, from the start. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,6 +48,7 @@ static err_code check_memory(struct group *g, uint64_t n_tokens, struct err *e)
 	struct place place;
 	size_t need;
 
+	assert(l);
 	if (place_init(&place, w->device.device, l->dtype, w->options->n_threads, e))
 		return e->code;
 	memcpy(l->signature, place.signature, sizeof l->signature);
@@ -172,7 +174,7 @@ static struct chain **list_chains(struct group *g, size_t *n, struct err *e)
 
 	for (const struct ask *a = g->asks; a; a = a->next)
 		cap += a->n_prompts;
-	list = mem_alloc(cap, sizeof *list, e);
+	list = mem_alloc(cap, sizeof(struct chain *), e);
 	*n = 0;
 	for (struct ask *a = g->asks; list && a; a = a->next)
 		for (size_t i = 0; a->command && !a->why.code && i < a->n_prompts; i++)

@@ -14,26 +14,26 @@
 #define MAX_CONFIG   ((size_t)16 << 20)
 #define MAX_TEMPLATE ((size_t)4 << 20)
 
-static err_code open_model(struct worker *w, const struct command *c, struct loaded **out, struct err *e)
+static struct loaded *open_model(struct worker *w, const struct command *c, struct err *e)
 {
 	const char *name = json_get_string(c->json, "model");
+	struct loaded *l = NULL;
 	char *path;
-	err_code rc;
 
 	if (!name)
-		return err_set(e, ERR_INPUT, "%s: no string 'model'", c->name);
-	if (registry_model(&w->options->registry, name, &path, e))
-		return e->code;
+		err_set(e, ERR_INPUT, "%s: no string 'model'", c->name);
+	if (!name || registry_model(&w->options->registry, name, &path, e))
+		return NULL;
 	worker_trim_models(w, KEPT_MODELS - 1);
-	rc = worker_load_unhashed(w, path, "", out, e);
+	worker_load_unhashed(w, path, "", &l, e);
 	free(path);
-	if (rc)
-		return rc;
-	if (!(*out)->model->tokenizer)
-		return err_set(e, ERR_INPUT, "model '%s' has no tokenizer", name);
-	if (!(*out)->keys)
-		rc = token_keys_make((*out)->model->tokenizer, (*out)->model->config.n_vocab, &(*out)->keys, e);
-	return rc;
+	if (l && !l->model->tokenizer) {
+		err_set(e, ERR_INPUT, "model '%s' has no tokenizer", name);
+		return NULL;
+	}
+	if (l && !l->keys && token_keys_make(l->model->tokenizer, l->model->config.n_vocab, &l->keys, e))
+		return NULL;
+	return l;
 }
 
 /* -- what a checkpoint says of its tokenizer --------------------------------------------------- */
@@ -239,20 +239,20 @@ void worker_do_tokens(struct worker *w, const struct command *c)
 {
 	struct buf line = BUF_INIT(WIRE_MAX_LINE - 4096);
 	struct json_writer j = JSON_WRITER(&line);
-	struct loaded *l = NULL;
 	struct err e;
-	err_code rc = open_model(w, c, &l, &e);
+	const struct loaded *l = open_model(w, c, &e);
+	err_code rc = l ? ERR_OK : e.code;
 
 	json_begin_object(&j, NULL);
 	json_put_string(&j, "event", "tokens");
 	json_put_int(&j, "request", c->request);
-	if (!rc && !strcmp(c->name, "tokenize"))
+	if (l && !strcmp(c->name, "tokenize"))
 		rc = put_ids(&j, l, c->json, &e);
-	else if (!rc && !strcmp(c->name, "detokenize"))
+	else if (l && !strcmp(c->name, "detokenize"))
 		rc = put_text(&j, l, c->json, &e);
-	else if (!rc)
+	else if (l)
 		rc = put_info(&j, l, &e);
-	if (!rc)
+	if (l && !rc)
 		json_put_uint(&j, "n_ctx", l->model->config.n_ctx);
 	json_end_object(&j);
 	if (!rc && line.failed)
