@@ -22,7 +22,7 @@ $found"
 includes kernels 'kernels/[^"]*'
 includes engine 'engine/[^"]*|kernels/kernels(_cuda)?\.h'
 includes eval "eval/[^\"]*|engine/engine\\.h|$base"
-includes server "server/[^\"]*|eval/(eval|wire|catalog)\\.h|engine/tokenizer\\.h|$base"
+includes server "server/[^\"]*|eval/(eval|wire|catalog|gate)\\.h|engine/tokenizer\\.h|$base"
 
 # only HEADER-REGEX FILES...: a header stands in these files only
 only() {
