@@ -47,14 +47,14 @@ struct worker {
 		uint64_t base;        /* PHASE_RUN: done_tokens when the command began */
 		struct session *sessions[WORKER_MAX_SESSIONS]; /* borrowed: the open ones, in any phase */
 		struct session *running;                       /* borrowed: the job's; a cancel stops it */
-		struct session *scoring;                       /* borrowed: computes for requests now; so does this */
+		struct session *scoring;                       /* borrowed: computes for requests now; stopped, too */
 		uint64_t past_tokens;                          /* done by sessions that are closed */
 	} now;
 
 	/* main thread only */
 	struct loaded *loaded; /* owned list: models that plans use, and those with a session */
 	struct planned *plans; /* owned list */
-	size_t last_round;     /* prompts that were scored together last */
+	size_t last_round;     /* requests that were answered together last */
 };
 
 /* Writes one event: the line and its newline. A server that went away ends the process. */
