@@ -60,7 +60,7 @@ kernels = $(if $(filter 1,$(CUDA)),$(wildcard $(1)/*.cu))
 objs    = $(patsubst %.c,$(B)/%.o,$(call srcs,$(1))) $(patsubst %.cu,build/cuda/%.o,$(call kernels,$(1)))
 LIBS   := $(foreach l,server eval engine kernels,$(B)/lib$(l).a)
 
-EMBEDDED := $(wildcard migrations/*.sql) $(wildcard web/*.html web/*.css web/*.js web/*.svg)
+EMBEDDED := $(wildcard migrations/*.sql) server/openapi.json $(wildcard web/*.html web/*.css web/*.js web/*.svg)
 CHARTJS  ?= /usr/share/javascript/chart.js/chart.min.js
 TESTS    := $(call cpu,$(wildcard tests/test_*.c))
 FIXTURES := $(call cpu,$(wildcard tests/fixture*.c))

@@ -49,6 +49,10 @@ void api_task_get(struct http_request *r);
 void api_dataset_list(struct http_request *r);
 void api_worker_list(struct http_request *r);
 void api_health(struct http_request *r);
+/* openapi.c */
+void api_openapi(struct http_request *r);
+/* metrics.c */
+void api_metrics(struct http_request *r);
 /* api_static.c */
 void api_static(struct http_request *r);
 

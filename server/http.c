@@ -81,6 +81,15 @@ bool http_stopping(const struct http_request *r)
 	return r->http->stopping;
 }
 
+struct http_stats http_stats(const struct http_request *r)
+{
+	const struct http *h = r->http;
+	struct http_stats s = {.seconds = h->reply_seconds, .n_open = h->n_requests, .n_waiting = h->n_waits};
+
+	memcpy(s.replies, h->replies, sizeof s.replies);
+	return s;
+}
+
 /* -- requests that wait ------------------------------------------------------------------------ */
 
 static void link_wait(struct http *h, struct http_request *r)

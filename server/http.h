@@ -102,6 +102,15 @@ const char *http_header(const struct http_request *r, const char *name); /* borr
 const char *http_query(const struct http_request *r, const char *name);  /* decoded, borrowed; NULL when absent */
 bool http_stopping(const struct http_request *r);
 
+/* What this server answered so far. */
+struct http_stats {
+	uint64_t replies[6]; /* by the first digit of their status; 0: none was sent */
+	double seconds;      /* of all, from headers to the end */
+	size_t n_open;       /* requests under way, this one too */
+	size_t n_waiting;    /* of them, waits and streams */
+};
+struct http_stats http_stats(const struct http_request *r);
+
 /* Decodes percent-encoding; NULL when malformed, not UTF-8, or with a NUL. free() it. */
 char *http_decode(const char *s, size_t len);
 

@@ -25,6 +25,8 @@ struct http {
 	/* The HTTP thread's own. */
 	struct http_request *waits; /* doubly linked */
 	size_t n_waits, n_suspended, n_requests;
+	uint64_t replies[6]; /* see http_stats */
+	double reply_seconds;
 	int64_t next_check_ms; /* when to look whether waiting clients are still there */
 	bool stopping;
 

@@ -390,13 +390,16 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
 static void on_completed(void *arg, struct MHD_Connection *c, void **con_cls, enum MHD_RequestTerminationCode why)
 {
 	struct http_request *r = *con_cls;
+	double seconds;
 
 	(void)arg;
 	(void)c;
 	if (!r)
 		return;
-	log_debug("http: %s %s: %u, %zu bytes, %.1f ms%s", r->method, r->path, r->status, r->reply_bytes,
-	          (clock_mono_s() - r->begun_s) * 1e3,
+	seconds = clock_mono_s() - r->begun_s;
+	r->http->replies[r->status / 100 < 6 ? r->status / 100 : 0]++;
+	r->http->reply_seconds += seconds;
+	log_debug("http: %s %s: %u, %zu bytes, %.1f ms%s", r->method, r->path, r->status, r->reply_bytes, seconds * 1e3,
 	          why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", not delivered");
 	request_free(r);
 	*con_cls = NULL;

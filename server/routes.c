@@ -7,12 +7,10 @@
 #include "server/api.h"
 #include "server/openai.h"
 #include "server/problem.h"
+#include "server/routes.h"
 
-static const struct route {
-	const char *method, *path; /* {id}: a job's number; {name}: the rest of the path, decoded */
-	const char *query;         /* the parameters that it knows */
-	http_handler *handler;
-} routes[] = {
+/* A route has its words, for people, in server/openapi.json. */
+static const struct route routes[] = {
     {"POST", "/api/v1/jobs", "", api_job_create},
     {"GET", "/api/v1/jobs", "state model task tag limit after", api_job_list},
     {"GET", "/api/v1/jobs/{id}", "wait", api_job_get},
@@ -36,6 +34,8 @@ static const struct route {
     {"GET", "/api/v1/datasets", "", api_dataset_list},
     {"GET", "/api/v1/workers", "", api_worker_list},
     {"GET", "/healthz", "", api_health},
+    {"GET", "/metrics", "", api_metrics},
+    {"GET", "/openapi.json", "", api_openapi},
     {"POST", "/v1/completions", "", openai_completions},
     {"GET", "/v1/models", "", openai_models},
     {"GET", "/v1/models/{name}", "", openai_model},
@@ -46,6 +46,11 @@ static const struct route {
     {"GET", "/{name}", "", api_static}, /* last: it matches what nothing else does */
 };
 #define N_ROUTES (sizeof routes / sizeof *routes)
+
+const struct route *routes_at(size_t i)
+{
+	return i < N_ROUTES ? &routes[i] : NULL;
+}
 
 /* -- matching ---------------------------------------------------------------------------------- */
 

@@ -30,6 +30,7 @@ err_code store_checkpoint(struct store *s, struct err *e);
  * A start of the server puts running back to queued, and cancelling to cancelled; running also goes back when no worker
  * is left that may go on with it. */
 enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_CANCELLING, JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED };
+#define JOB_N_STATES 6
 const char *job_state_name(enum job_state s);
 bool job_state_from_name(const char *name, enum job_state *out);
 bool job_state_final(enum job_state s);
@@ -74,6 +75,8 @@ struct job_filter {
 };
 /* Newest first; *jobs is owned by the caller: job_release each and free. `result` is left NULL. */
 err_code store_job_list(struct store *s, const struct job_filter *f, struct job **jobs, size_t *n, struct err *e);
+/* How many jobs are in each state, and the tokens that the unfinished ones have yet to score, as far as planned. */
+err_code store_job_totals(struct store *s, int64_t n[JOB_N_STATES], int64_t *tokens_left, struct err *e);
 err_code store_job_delete(struct store *s, int64_t id, struct err *e); /* ERR_CONFLICT unless final */
 
 /* -- units (store_unit.c) ---------------------------------------------------------------------- */

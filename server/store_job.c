@@ -10,18 +10,18 @@
 #include "engine/clock.h"
 #include "engine/json.h"
 
-static const char *const state_names[] = {"queued", "running", "cancelling", "succeeded", "failed", "cancelled"};
-#define N_STATES (sizeof state_names / sizeof *state_names)
+static const char *const state_names[JOB_N_STATES] = {"queued",    "running", "cancelling",
+                                                      "succeeded", "failed",  "cancelled"};
 
 const char *job_state_name(enum job_state s)
 {
-	assert((size_t)s < N_STATES);
+	assert((size_t)s < JOB_N_STATES);
 	return state_names[s];
 }
 
 bool job_state_from_name(const char *name, enum job_state *out)
 {
-	for (size_t i = 0; i < N_STATES; i++) {
+	for (size_t i = 0; i < JOB_N_STATES; i++) {
 		if (!strcmp(name, state_names[i])) {
 			*out = (enum job_state)i;
 			return true;
@@ -292,6 +292,27 @@ static err_code refuse(struct store *s, int64_t id, const char *verb, struct err
 		rc = row ? err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot be %s", (long long)id,
 		                   (const char *)sqlite3_column_text(stmt, 0), verb)
 		         : no_such_job(id, e);
+	store_done(stmt);
+	return rc;
+}
+
+err_code store_job_totals(struct store *s, int64_t n[JOB_N_STATES], int64_t *tokens_left, struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	enum job_state state;
+	bool row = false;
+	err_code rc = store_query(
+	    s, e, &stmt, "SELECT state, count(*), sum(total_tokens - done_tokens) FROM job GROUP BY state", "");
+
+	memset(n, 0, JOB_N_STATES * sizeof *n);
+	*tokens_left = 0;
+	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row) {
+		if (!job_state_from_name((const char *)sqlite3_column_text(stmt, 0), &state))
+			continue;
+		n[state] = sqlite3_column_int64(stmt, 1);
+		if (!job_state_final(state))
+			*tokens_left += sqlite3_column_int64(stmt, 2);
+	}
 	store_done(stmt);
 	return rc;
 }
