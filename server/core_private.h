@@ -79,6 +79,7 @@ struct core {
 	size_t n_slots;
 	struct describe *describes; /* owned list, oldest first */
 	struct request *scores;     /* not owned; oldest first */
+	unsigned scores_given_up;   /* in a row */
 	struct {
 		struct link *link;        /* owned; NULL: not running */
 		struct request *requests; /* not owned; oldest first */

@@ -5,7 +5,8 @@
  * 2. Those that a dying worker leaves are suspects: each is tried again alone, SCORE_TRIES times in all. While any
  *    waits, no other request goes out; while one is out, none to its worker.
  * 3. If there is a GPU they all go to GPUs: a client's requests should not differ by the processor that was free.
- * 4. Nothing waits for ever: a worker hangs, dies or answers, and one that will not come up again is hopeless. */
+ * 4. Nothing waits for ever: a worker hangs, dies or answers, and one that will not come up again is hopeless; after
+ *    SCORE_HOPELESS requests in a row that were given up the other suspects are, too. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "server/core_private.h"
 
 #define SCORE_TRIES     3
+#define SCORE_HOPELESS  3 /* given up without an answer between: it is the model or the machine, not the request */
 #define MAX_BYTES_AHEAD ((size_t)16 << 20) /* of a worker's requests: its queue of commands has a maximum */
 
 /* What a worker has. */
@@ -174,6 +176,7 @@ bool score_scored(struct core *c, size_t w, struct json *event)
 		return false;
 	r->reply = event;
 	c->slots[w].backoff_ms = 0;
+	c->scores_given_up = 0;
 	answer(c, r);
 	return true;
 }
@@ -189,8 +192,9 @@ void score_failed(struct core *c, size_t w, int64_t id, const struct err *why)
 void score_lost(struct core *c, size_t w, const struct err *why)
 {
 	struct request *next;
-	struct err last;
+	struct err last = *why;
 
+	err_wrap(&last, "tried %d times, the last of them alone", SCORE_TRIES);
 	for (struct request *r = c->scores; r; r = next) {
 		next = r->next;
 		if (r->worker != (int)w)
@@ -198,9 +202,16 @@ void score_lost(struct core *c, size_t w, const struct err *why)
 		r->worker = -1;
 		if (++r->deaths < SCORE_TRIES)
 			continue;
-		last = *why;
-		err_wrap(&last, "tried %d times, the last of them alone", SCORE_TRIES);
+		c->scores_given_up++;
 		refuse(c, r, &last);
+	}
+	if (c->scores_given_up < SCORE_HOPELESS)
+		return;
+	err_wrap(&last, "given up as %u requests before", c->scores_given_up);
+	for (struct request *r = c->scores; r; r = next) {
+		next = r->next;
+		if (r->worker < 0 && r->deaths)
+			refuse(c, r, &last);
 	}
 }
 

@@ -369,11 +369,12 @@ START_TEST(descriptions_are_made_once_and_again_when_a_file_changes)
 }
 END_TEST
 
+/* A worker that says hello, and nothing more. */
+static const char mute[] = "echo '{\"event\":\"hello\",\"protocol\":2,\"device\":{\"device\":\"cpu\",\"kind\":\"cpu\"},"
+                           "\"signatures\":{\"f32\":\"mute\"}}'; cat > /dev/null\n";
+
 START_TEST(a_worker_that_hangs_is_killed_and_counts_as_dead)
 {
-	static const char mute[] =
-	    "echo '{\"event\":\"hello\",\"protocol\":2,\"device\":{\"device\":\"cpu\",\"kind\":\"cpu\"},"
-	    "\"signatures\":{\"f32\":\"mute\"}}'; cat > /dev/null\n";
 	const char *workers[1];
 	char spec[600];
 	struct job j;
@@ -390,6 +391,82 @@ START_TEST(a_worker_that_hangs_is_killed_and_counts_as_dead)
 	ck_assert_ptr_nonnull(strstr(j.error, "signal 9"));
 	job_release(&j);
 	stop_core();
+}
+END_TEST
+
+static void put_line(struct waiter *w, const char *line)
+{
+	w->r.line = BUF_INIT(1000);
+	buf_puts(&w->r.line, line);
+}
+
+/* The mute worker gets requests, too, and is killed for its silence: the other one answers them. If there is no other,
+ * they are given up. */
+START_TEST(requests_of_a_worker_that_hangs_are_another_ones)
+{
+	struct waiter w[4];
+	const char *workers[2];
+	char spec[600], line[200];
+
+	if (!prepare("requests_of_a_worker_that_hangs", 1))
+		return;
+	fixture_write(bench.datasets, "mute.sh", mute, strlen(mute));
+	snprintf(spec, sizeof spec, "sh %s/mute.sh", bench.datasets);
+	workers[0] = spec;
+	workers[1] = "cpu";
+	bench.o.hang_ms = 500;
+	start_core(workers, _i ? 1 : 2);
+	for (int i = 0; i < 4; i++) {
+		w[i] = (struct waiter){.r = {.kind = REQUEST_SCORE, .id = i}};
+		snprintf(
+		    line, sizeof line,
+		    "{\"cmd\":\"score\",\"request\":%d,\"model\":\"tiny\",\"prompts\":[[1,2,%d]],\"max_tokens\":1}", i,
+		    i);
+		put_line(&w[i], line);
+		submit(&w[i]);
+	}
+	for (int i = 0; i < 4; i++) {
+		if (_i) {
+			ck_err(wait_done(&w[i]), ERR_DEVICE, "tried 3 times", &w[i].r.err);
+		} else {
+			ck_ok(wait_done(&w[i]), &w[i].r.err);
+			ck_assert_uint_eq(json_count(json_get(w[i].r.reply, "prompts")), 1);
+		}
+		json_free(w[i].r.reply);
+		buf_release(&w[i].r.line);
+	}
+	stop_core();
+}
+END_TEST
+
+START_TEST(a_stopped_core_answers_requests_that_wait)
+{
+	struct waiter score = {.r = {.kind = REQUEST_SCORE, .id = 1}},
+	              tokens = {.r = {.kind = REQUEST_TOKENS, .id = 2}};
+	const char *workers[1];
+	char spec[600];
+
+	if (!prepare("requests_that_wait", 1))
+		return;
+	fixture_write(bench.datasets, "mute.sh", mute, strlen(mute));
+	snprintf(spec, sizeof spec, "sh %s/mute.sh", bench.datasets);
+	workers[0] = spec;
+	start_core(workers, 1);
+	put_line(&score, "{\"cmd\":\"score\",\"request\":1,\"model\":\"tiny\",\"prompts\":[[1]]}");
+	put_line(&tokens, "{\"cmd\":\"tokenize\",\"request\":2,\"model\":\"tiny\",\"prompt\":\"ab\"}");
+	submit(&score);
+	submit(&tokens);
+	ck_ok(wait_done(&tokens), &tokens.r.err); /* its own worker answers, whatever the other does */
+	ck_assert_uint_eq(json_count(json_get(tokens.r.reply, "tokens")), 2);
+	core_stop(bench.core);
+	ck_err(wait_done(&score), ERR_CANCELLED, "stopping", &score.r.err);
+	pthread_join(bench.thread, NULL);
+	ck_assert_int_eq(bench.rc, ERR_OK);
+	json_free(tokens.r.reply);
+	buf_release(&tokens.r.line);
+	buf_release(&score.r.line);
+	store_close(bench.reader);
+	core_free(bench.core);
 }
 END_TEST
 
@@ -458,6 +535,8 @@ Suite *core_suite(void)
 	tcase_add_test(tc, a_plan_that_cannot_be_made_fails_the_job_with_its_reason);
 	tcase_add_test(tc, descriptions_are_made_once_and_again_when_a_file_changes);
 	tcase_add_test(tc, a_worker_that_hangs_is_killed_and_counts_as_dead);
+	tcase_add_loop_test(tc, requests_of_a_worker_that_hangs_are_another_ones, 0, 2);
+	tcase_add_test(tc, a_stopped_core_answers_requests_that_wait);
 	tcase_add_test(tc, workers_are_shown_from_any_thread);
 	tcase_add_test(tc, a_stopped_core_answers_late_requests_at_once);
 	return suite;
