@@ -120,8 +120,8 @@ struct gate_case {
 	                    struct err *e);
 	void *history_arg;
 
-	uint32_t bootstrap; /* replicates that are reported beside (10,000), and never decide; 0: none */
-	uint64_t seed;      /* of them */
+	bool bootstrap; /* report its bounds beside the others (10,000 resamples); they never decide */
+	uint64_t seed;  /* of it */
 };
 
 /* Writes the verdict object at the top of w. What is wrong with the evidence is in the verdict; the call itself fails
