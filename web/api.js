@@ -44,11 +44,18 @@ async function call(path, options = {}, parse = JSON.parse) {
 	return body;
 }
 
+const posted = (body, headers = {}) =>
+	({ method: 'POST', headers: { 'Content-Type': 'application/json', ...headers }, body: JSON.stringify(body) });
+
 const parseLines = (text) => text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 
 const list = (body) => (Array.isArray(body) ? body : (body?.data ?? []));
 
 export const jobPath = (id, rest = '') => `${BASE}/jobs/${encodeURIComponent(id)}${rest}`;
+
+export const gatePath = (name, rest = '') => `${BASE}/gates/${encodeURIComponent(name)}${rest}`;
+
+export const baselinePath = (name, rest = '') => `${BASE}/baselines/${encodeURIComponent(name)}${rest}`;
 
 export const curvePath = (ids, metric) => `${BASE}/curve.svg?jobs=${ids.join(',')}&metric=${metric}`;
 
@@ -79,12 +86,38 @@ export const api = {
 	cancel: (id) => call(jobPath(id, '/cancel'), { method: 'POST' }),
 	restart: (id) => call(jobPath(id, '/restart'), { method: 'POST' }),
 	remove: (id) => call(jobPath(id), { method: 'DELETE' }),
-	submit: (job, idempotencyKey) =>
-		call(`${BASE}/jobs`, {
-			method: 'POST',
-			headers: { 'Content-Type': 'application/json', 'Idempotency-Key': idempotencyKey },
-			body: JSON.stringify(job),
-		}),
+	submit: (job, idempotencyKey) => call(`${BASE}/jobs`, posted(job, { 'Idempotency-Key': idempotencyKey })),
+
+	gates: async () => list(await call(`${BASE}/gates`)),
+	gate: (name) => call(gatePath(name)),
+
+	/* {data, next} of a gate's runs below run `after` (0: from the newest); branch '': of all. */
+	async runs(name, { limit, after = 0, branch = '' }) {
+		const query = new URLSearchParams({ limit });
+		if (after)
+			query.set('after', after);
+		if (branch)
+			query.set('branch', branch);
+		const body = await call(gatePath(name, `/runs?${query}`));
+		return { data: list(body), next: body?.next ?? null };
+	},
+	run: (name, id) => call(gatePath(name, `/runs/${id}`)),
+
+	/* A rule's values, run after run, and where their level changed. branch '': of all. */
+	history(gate, rule, branch) {
+		const query = new URLSearchParams({ gate, rule });
+		if (branch)
+			query.set('branch', branch);
+		return call(`${BASE}/history?${query}`);
+	},
+
+	baselines: async () => list(await call(`${BASE}/baselines`)),
+	baseline: (name) => call(baselinePath(name)),
+
+	/* A new baseline; or, with the ETag of the one that it replaces, a new version: a 412 when somebody else made one
+	 * meanwhile. */
+	pin: (name, jobs, etag = null) =>
+		call(`${BASE}/baselines`, posted({ name, jobs }, etag ? { 'If-Match': `"${etag}"` } : {})),
 };
 
 /* crypto.randomUUID exists only in secure contexts, and a page on another machine's port is none. */

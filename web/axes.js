@@ -8,7 +8,8 @@ export function logRange(lows, highs, pad) {
 	return [Math.exp(low - room), Math.exp(high + room)];
 }
 
-function linearTicks(min, max) {
+/* About seven round numbers in [min, max], evenly spaced. */
+export function linearTicks(min, max) {
 	const rough = (max - min) / 7;
 	const size = 10 ** Math.floor(Math.log10(rough));
 	const step = size * [1, 2, 2.5, 5, 10].find((m) => m * size >= rough);

@@ -11,7 +11,7 @@ import { MARKERS, slotOf } from '/slots.js';
 /* -- plugins ---------------------------------------------------------------------------------------- */
 
 /* Value ± stderr as a bar with caps, under the markers. */
-const errorBars = {
+export const errorBars = {
 	id: 'errorBars',
 	beforeDatasetsDraw(chart) {
 		const { ctx, chartArea, scales } = chart;

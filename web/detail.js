@@ -1,7 +1,8 @@
 /* A job's own page, #/jobs/12: what was asked, how it goes, what came out, and what pins it. */
 
 import { ApiError, BASE, api, jobPath } from '/api.js';
-import { confirmed, h, setHidden, setText } from '/dom.js';
+import { pinDialog } from '/baselines.js';
+import { announce, confirmed, h, setHidden, setText } from '/dom.js';
 import { figureOf, newFigure } from '/figures.js';
 import { count, dateTime, duration, headlineText, labelOf, timeOf } from '/format.js';
 import { Items } from '/items.js';
@@ -65,13 +66,14 @@ export class Detail {
 		this.alert = h('div', { class: 'form-alert', role: 'alert', hidden: true });
 		const button = (words, onclick) =>
 			h('button', { class: 'button small', type: 'button', hidden: true, onclick }, words);
+		this.pin = button('Pin as baseline', () => this.askPin());
 		this.cancel = button('Cancel job', () => this.askCancel());
 		this.restart = button('Run again', () => this.askRestart());
 		this.remove = button('Delete job', () => this.askDelete());
 		this.body = h('div', { class: 'detail-body' });
 		this.root.replaceChildren(h('p', {}, h('a', { class: 'back', href: '#/' }, '← All jobs')),
 			h('header', { class: 'detail-head' }, h('div', {}, this.heading, this.sub), this.chip,
-				h('div', { class: 'buttons' }, this.cancel, this.restart, this.remove)),
+				h('div', { class: 'buttons' }, this.pin, this.cancel, this.restart, this.remove)),
 			this.progress, this.alert, this.body);
 		this.heading.focus({ preventScroll: true });
 		window.scrollTo(0, 0);
@@ -102,6 +104,7 @@ export class Detail {
 		setText(this.sub, [`Job ${job.id}`, job.name, title.scheme, job.task].filter(Boolean).join(' · '));
 		showChip(this.chip, job);
 		showProgress(this.progress, job);
+		setHidden(this.pin, job.state !== 'succeeded');
 		setHidden(this.cancel, !isActive(job));
 		this.cancel.disabled = job.state === 'cancelling';
 		setHidden(this.restart, isActive(job) && !job.waiting);
@@ -235,6 +238,17 @@ export class Detail {
 			setText(this.alert, error.message);
 			setHidden(this.alert, false);
 		}
+	}
+
+	async askPin() {
+		let made = null;
+		await this.act(async () => {
+			made = await pinDialog(this.job);
+		}, () => {});
+		if (!made)
+			return;
+		announce(`Pinned as ${made.name}, version ${made.version}`);
+		location.hash = '#/gates'; /* where baselines are listed */
 	}
 
 	async askCancel() {

@@ -1,4 +1,4 @@
-/* The page: routes (#/ and #/jobs/12), the polling loop, and which jobs are drawn. It owns the state;
+/* The page: routes (#/, #/jobs/12, #/gates...), the polling loop, and which jobs are drawn. It owns the state;
  * the modules beside it draw what they are given.
  *
  * Polling: each second while a job is active, slower when nothing moves, much slower in a hidden tab,
@@ -7,9 +7,10 @@
 
 import { ApiError, api } from '/api.js';
 import { Detail } from '/detail.js';
-import { $, announce, h, reconcile, setHidden, setText } from '/dom.js';
+import { $, announce, h, reconcile, setAttr, setHidden, setText } from '/dom.js';
 import { figureOf, isDrawable, newFigure } from '/figures.js';
 import { timeOf } from '/format.js';
+import { Gates, gateRoute } from '/gates.js';
 import { countText, isActive, noteProgress, showJobs } from '/jobs.js';
 import { seriesOf, subsetOf } from '/series.js';
 import { SubmitForm } from '/submit.js';
@@ -93,7 +94,7 @@ function chartChanged() {
 
 /* The chart is in the address, so that it can be kept and sent. */
 function writeHash() {
-	if (currentJob())
+	if ($('overview').hidden)
 		return;
 	const query = new URLSearchParams();
 	if (state.task && !state.ticked)
@@ -312,7 +313,7 @@ async function pollAll() {
 	if (!state.tasks.size)
 		takeTasks(await api.tasks()); /* first: they say what is drawn of a job */
 	state.workers = await api.workers();
-	await Promise.all([pollJobs(), pollDetail()]);
+	await Promise.all([pollJobs(), pollDetail(), gates.poll()]);
 	showList();
 	showWorkers();
 	form.setWorkers(state.workers);
@@ -324,7 +325,7 @@ function nextDelay() {
 		return HIDDEN_MS;
 	if (state.failures)
 		return Math.min(ACTIVE_MS * 2 ** state.failures, HIDDEN_MS);
-	return state.jobs.some(isActive) ? ACTIVE_MS : IDLE_MS;
+	return state.jobs.some(isActive) || gates.isBusy() ? ACTIVE_MS : IDLE_MS;
 }
 
 async function poll() {
@@ -374,12 +375,19 @@ function currentJob() {
 
 function route() {
 	const id = currentJob();
-	setHidden($('overview'), Boolean(id));
+	const gate = gateRoute(location.hash);
+	setHidden($('overview'), Boolean(id || gate));
 	setHidden($('detail'), !id);
+	setHidden($('gates'), !gate);
+	setAttr($('nav-jobs'), 'aria-current', gate ? null : 'page');
+	setAttr($('nav-gates'), 'aria-current', gate ? 'page' : null);
+	detail.close();
+	gates.close();
 	if (id) {
 		detail.open(id);
+	} else if (gate) {
+		gates.open(gate);
 	} else {
-		detail.close();
 		readHash();
 		writeHash();
 	}
@@ -409,6 +417,7 @@ const detail = new Detail($('detail'), {
 		location.hash = '#/';
 	},
 });
+const gates = new Gates($('gates'), poll);
 
 $('jobs-more').addEventListener('click', showOlder);
 $('jump').addEventListener('click', () => {

@@ -131,7 +131,7 @@ function csvField(value) {
 	return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-const csvLines = (rows) => rows.map((row) => row.map(csvField).join(',') + '\r\n').join('');
+export const csvLines = (rows) => rows.map((row) => row.map(csvField).join(',') + '\r\n').join('');
 
 /* The drawn curves as CSV: full precision, one row a point. */
 export function curveCsv(all, metric) {

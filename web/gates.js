@@ -1,0 +1,321 @@
+/* Gates: #/gates lists them, and the baselines; #/gates/NAME is one with its branches, history and runs;
+ * #/gates/NAME/runs/12 is a run's verdict. Each view fetches what it shows, and is made anew only where that
+ * changed. */
+
+import { api, gatePath } from '/api.js';
+import { baselineList } from '/baselines.js';
+import { h } from '/dom.js';
+import { age, count } from '/format.js';
+import { History } from '/history.js';
+import { ruleRows, ruleTable, ruleText, summaryText, verdictChip } from '/verdict.js';
+
+const RUNS = 50; /* a page */
+
+const href = (gate, run) => `#/gates/${encodeURIComponent(gate)}${run ? `/runs/${run}` : ''}`;
+const timeOf = (x) => Date.parse(x.finished_at ?? x.created_at ?? x.at) || 0;
+const shortCommit = (commit) => (/^[0-9a-f]{12,}$/.test(commit ?? '') ? commit.slice(0, 8) : (commit ?? ''));
+const isOpen = (run) => ['queued', 'measuring', 'judging'].includes(run.state);
+const outcomeOf = (run) => run.verdict?.verdict ?? run.outcome ?? null;
+
+/* A run's verdict, or how far it is. */
+function runChip(run) {
+	const outcome = outcomeOf(run);
+	if (outcome)
+		return verdictChip(outcome);
+	return h('span', { class: `chip ${run.state === 'failed' ? 'failed' : 'running'}` }, run.state);
+}
+
+const baselineText = (b) => (b?.name ? `against ${b.name}${b.version ? ` v${b.version}` : ''}` : '');
+
+/* A view: load() -> what is shown of it; make(data) -> nodes; data that did not change is not drawn again. */
+class View {
+	constructor(root, head) {
+		this.body = h('div', { class: 'detail-body' });
+		root.replaceChildren(...head, this.body);
+		this.shown = '';
+	}
+
+	async poll() {
+		const data = await this.load();
+		const key = JSON.stringify(data);
+		if (key === this.shown)
+			return;
+		this.shown = key;
+		this.show(data);
+	}
+
+	show(data) {
+		this.body.replaceChildren(...this.make(data).filter(Boolean));
+	}
+
+	isBusy() {
+		return false;
+	}
+
+	destroy() {}
+}
+
+/* -- the list --------------------------------------------------------------------------------------- */
+
+function branchLine(gate, b) {
+	return h('li', {}, h('a', { href: href(gate, b.run) }, b.branch || 'no branch'), verdictChip(b.verdict),
+		h('span', { class: 'quiet' }, [shortCommit(b.commit), timeOf(b) && age(timeOf(b))].filter(Boolean).join(' · ')));
+}
+
+/* The last judged run of each branch, of runs that stand newest first; main is the first. */
+function branchesOf(runs) {
+	const seen = new Map();
+	for (const run of runs.filter(outcomeOf)) {
+		const branch = run.tags?.branch ?? '';
+		if (!seen.has(branch))
+			seen.set(branch, { branch, run: run.id, verdict: outcomeOf(run), commit: run.tags?.commit, at: run.finished_at });
+	}
+	return [...seen.values()].sort((a, b) => (b.branch === 'main') - (a.branch === 'main'));
+}
+
+class ListView extends View {
+	constructor(root) {
+		super(root, [h('h1', { tabindex: '-1' }, 'Gates')]);
+	}
+
+	async load() {
+		const [gates, baselines] = await Promise.all([api.gates(), api.baselines()]);
+		const runs = await Promise.all(gates.map((g) => api.runs(g.name, { limit: RUNS })));
+		const more = ({ data }) => ({ branches: branchesOf(data), open: data.filter(isOpen).length });
+		return { gates: gates.map((g, i) => ({ ...g, ...more(runs[i]) })), baselines };
+	}
+
+	make({ gates, baselines }) {
+		const row = (g) => h('li', { class: 'gate' },
+			h('div', {}, h('a', { class: 'row-name', href: href(g.name) }, g.name),
+				h('span', { class: 'quiet' }, ` version ${g.version}${g.open ? ` · ${g.open} under way` : ''}`)),
+			g.branches.length ? h('ul', { class: 'branches' }, g.branches.map((b) => branchLine(g.name, b)))
+				: h('p', { class: 'quiet' }, 'No verdict yet.'));
+		const none = 'No gate yet. A gate is a file of rules; fathom gate --gate gates.json --model NAME posts it and ' +
+			'runs it, and so does the API: POST /api/v1/gates.';
+		return [
+			h('section', { class: 'panel', 'aria-label': 'Gates' },
+				gates.length ? h('ul', { class: 'gates' }, gates.map(row)) : h('p', { class: 'empty' }, none)),
+			h('section', { class: 'panel', 'aria-labelledby': 'baselines-title' },
+				h('h2', { id: 'baselines-title' }, 'Baselines'), baselineList(baselines)),
+		];
+	}
+}
+
+/* -- a gate ----------------------------------------------------------------------------------------- */
+
+class GateView extends View {
+	/* changed(): something else is to be shown, as soon as it is fetched. */
+	constructor(root, name, changed) {
+		super(root, [h('p', {}, h('a', { class: 'back', href: '#/gates' }, '← All gates')),
+			h('h1', { tabindex: '-1' }, name)]);
+		this.name = name;
+		this.changed = changed;
+		this.branch = null; /* nobody chose */
+		this.panels = ['branches', 'chart', 'runs', 'rules'].map((what) => h('section', { class: `panel ${what}` }));
+		this.body.replaceChildren(...this.panels);
+		this.history = new History(this.panels[1], { gate: name, id: 'history', onMetric: changed, onTask: (branch) => {
+			this.branch = branch;
+			changed();
+		} });
+		this.pages = 1;
+	}
+
+	destroy() {
+		this.history.destroy();
+	}
+
+	isBusy() {
+		return this.busy;
+	}
+
+	async loadRuns() {
+		const all = { data: [], next: null };
+		for (let page = 0; page < this.pages && (page === 0 || all.next); page++) {
+			const { data, next } = await api.runs(this.name, { limit: RUNS, after: all.next ?? 0 });
+			all.data.push(...data);
+			all.next = next;
+		}
+		return all;
+	}
+
+	async load() {
+		const [gate, runs] = await Promise.all([api.gate(this.name), this.loadRuns()]);
+		const rules = (gate.gate ?? gate.definition ?? gate).rules ?? [];
+		const branches = branchesOf(runs.data);
+		const named = branches.map((b) => b.branch).filter(Boolean);
+		const branch = this.branch ?? (named.includes('main') ? 'main' : named[0]) ?? '';
+		const charted = rules.filter((r) => r.metric);
+		const rule = charted.find((r) => r.name === this.history.wish) ?? charted[0];
+		const history = rule ? await api.history(this.name, rule.name, branch) : { points: [], change_points: [] };
+		return { gate, rules, charted, runs, branches, named, branch, history };
+	}
+
+	show({ gate, rules, charted, runs, branches, named, branch, history }) {
+		const [branchPanel, , runPanel, rulePanel] = this.panels;
+		this.busy = runs.data.some(isOpen);
+		branchPanel.replaceChildren(h('h2', {}, 'Branches'),
+			branches.length ? h('ul', { class: 'branches' }, branches.map((b) => this.branchRow(b)))
+				: h('p', { class: 'empty' }, 'No verdict yet.'));
+		this.history.setTasks(named, branch);
+		this.history.showHistory(charted, history.points ?? [], history.change_points ?? [],
+			h('div', {}, h('strong', {}, 'No history yet'), h('p', {}, 'What the runs measured is drawn here, run after run.')));
+		const more = h('button', { class: 'button', type: 'button', onclick: () => this.showMore() }, 'Show older runs');
+		runPanel.replaceChildren(h('header', { class: 'panel-head' }, h('h2', {}, 'Runs'),
+			h('p', { class: 'quiet' }, `${count(runs.data.length)}${runs.next ? '+' : ''}`)),
+			h('ul', { class: 'runs' }, runs.data.map((run) => this.runRow(run))), runs.next ? more : '');
+		const file = { class: 'button small', href: gatePath(this.name), download: `${this.name}.json` };
+		rulePanel.replaceChildren(h('header', { class: 'panel-head' }, h('h2', {}, `Rules, version ${gate.version}`),
+			h('div', { class: 'tools' }, h('a', file, 'JSON'))),
+			h('ul', { class: 'rules' }, rules.map((r) => h('li', { class: 'rule' },
+				h('div', { class: 'rule-name' }, h('strong', {}, r.name), h('span', {}, ruleText(r)))))));
+	}
+
+	showMore() {
+		this.pages++;
+		this.changed();
+	}
+
+	branchRow(b) {
+		const path = gatePath(this.name, `/badge.svg${b.branch ? `?branch=${encodeURIComponent(b.branch)}` : ''}`);
+		const line = branchLine(this.name, b);
+		line.append(h('a', { class: 'badge', href: path, title: 'The badge of this branch' },
+			h('img', { src: path, alt: `badge: ${b.verdict}`, height: '20' })));
+		return line;
+	}
+
+	runRow(run) {
+		const words = [shortCommit(run.tags?.commit), run.tags?.branch, baselineText(run.baseline)];
+		const text = words.filter(Boolean).join(' · ');
+		return h('li', { class: 'run' }, h('span', {}, runChip(run)),
+			h('div', {}, h('a', { class: 'row-name', href: href(this.name, run.id) }, run.model),
+				h('span', { class: 'quiet' }, ` #${run.id}`)),
+			h('span', { class: 'quiet' }, text), h('span', { class: 'quiet' }, age(timeOf(run))));
+	}
+}
+
+/* -- a run ------------------------------------------------------------------------------------------ */
+
+class RunView extends View {
+	constructor(root, gate, id) {
+		const heading = h('h1', { tabindex: '-1' }, `Run ${id}`);
+		const sub = h('p', { class: 'quiet' });
+		const chip = h('div', { class: 'big-chip' });
+		const tools = h('div', { class: 'buttons' });
+		super(root, [h('p', {}, h('a', { class: 'back', href: href(gate) }, `← ${gate}`)),
+			h('header', { class: 'detail-head' }, h('div', {}, heading, sub), chip, tools)]);
+		Object.assign(this, { heading, sub, chip, tools, gate, id, busy: true });
+	}
+
+	isBusy() {
+		return this.busy;
+	}
+
+	load() {
+		return api.run(this.gate, this.id);
+	}
+
+	make(run) {
+		const verdict = typeof run.verdict === 'object' ? run.verdict : null;
+		this.busy = isOpen(run);
+		this.heading.textContent = `${run.model} in ${this.gate}`;
+		this.sub.textContent = [`Run ${run.id}`, run.tags?.branch, shortCommit(run.tags?.commit), baselineText(run.baseline),
+			timeOf(run) && age(timeOf(run))].filter(Boolean).join(' · ');
+		this.chip.replaceChildren(runChip(run));
+		const link = (name, suffix) => h('a', { class: 'button small', href: gatePath(this.gate, `/runs/${run.id}${suffix}`),
+			download: `run-${run.id}${suffix}` }, name);
+		const files = [['JSON', '.json'], ['JUnit', '.xml'], ['Markdown', '.md']];
+		this.tools.replaceChildren(...(verdict ? files.map(([name, suffix]) => link(name, suffix)) : []));
+		return [this.errorPart(run), this.refusedPart(verdict), this.notesPart(verdict), this.rulesPart(verdict),
+			this.jobsPart(run, verdict)];
+	}
+
+	errorPart(run) {
+		const text = typeof run.error === 'object' ? run.error?.message : run.error;
+		return text && h('div', { class: 'form-alert' }, h('strong', {}, 'It could not be judged: '), text);
+	}
+
+	refusedPart(verdict) {
+		const all = verdict?.refused ?? [];
+		return all.length > 0 && h('div', { class: 'form-alert' }, h('strong', {}, 'Not compared: '),
+			h('ul', {}, all.map((why) => h('li', {}, why))));
+	}
+
+	notesPart(verdict) {
+		const change = verdict?.engine_change &&
+			'Measured on another engine (device or number format) than the baseline: the comparison was allowed.';
+		const all = [change, ...(verdict?.warnings ?? [])].filter(Boolean);
+		return all.length > 0 && h('ul', { class: 'notes' }, all.map((w) => h('li', {}, w)));
+	}
+
+	rulesPart(verdict) {
+		if (!verdict?.rules)
+			return null;
+		return h('section', { class: 'panel', 'aria-labelledby': 'verdict-title' },
+			h('header', { class: 'panel-head' }, h('h2', { id: 'verdict-title' }, 'Verdict'),
+				h('p', { class: 'quiet' }, summaryText(verdict.rules))),
+			ruleRows(verdict.rules),
+			h('details', { class: 'values' }, h('summary', {}, 'Values'), ruleTable(verdict.rules)));
+	}
+
+	jobsPart(run, verdict) {
+		const results = verdict?.results ?? run.jobs ?? [];
+		const line = (r) => {
+			const job = typeof r === 'object' ? (r.job ?? r.id) : r;
+			return h('li', {}, job ? h('a', { href: `#/jobs/${job}` }, `job ${job}`) : 'not measured',
+				h('span', {}, [r.measure, r.state].filter(Boolean).join(' · ')),
+				r.cached_from ? h('span', { class: 'chip' }, `from job ${r.cached_from}`)
+					: r.cached && h('span', { class: 'chip' }, 'from the store'));
+		};
+		return results.length > 0 && h('section', { class: 'panel' }, h('h2', {}, 'Measured by'),
+			h('ul', { class: 'measured' }, results.map(line)));
+	}
+}
+
+/* -- the page --------------------------------------------------------------------------------------- */
+
+/* #/gates/NAME/runs/12 -> {gate, run}, null where the address is none of gates. */
+export function gateRoute(hash) {
+	const found = /^#\/gates(?:\/([^/?]+)(?:\/runs\/(\d+))?)?/.exec(hash);
+	return found && { gate: found[1] ? decodeURIComponent(found[1]) : null, run: Number(found[2] ?? 0) };
+}
+
+export class Gates {
+	/* root: an element to fill. changed(): poll now. */
+	constructor(root, changed) {
+		this.root = root;
+		this.changed = changed;
+		this.view = null;
+	}
+
+	open({ gate, run }) {
+		this.close();
+		if (run)
+			this.view = new RunView(this.root, gate, run);
+		else
+			this.view = gate ? new GateView(this.root, gate, this.changed) : new ListView(this.root);
+		this.root.querySelector('h1').focus({ preventScroll: true });
+		window.scrollTo(0, 0);
+	}
+
+	close() {
+		this.view?.destroy();
+		this.view = null;
+	}
+
+	isBusy() {
+		return Boolean(this.view?.isBusy());
+	}
+
+	/* Fetches what is shown; throws an ApiError. */
+	async poll() {
+		const { view } = this;
+		try {
+			await view?.poll();
+		} catch (error) {
+			if (error.status !== 404 || view !== this.view)
+				throw error;
+			view.body.replaceChildren(h('p', { class: 'empty' }, error.message));
+		}
+	}
+}
