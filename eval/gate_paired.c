@@ -132,7 +132,7 @@ static err_code test_fraction(const struct judgement *j, const struct item_pairs
 /* -- rules ------------------------------------------------------------------------------------- */
 
 /* An item that turned NaN in the candidate fails the rule; a baseline that has one is none. */
-static bool is_unbroken(const struct item_pairs *pairs, struct outcome *o)
+static bool is_unbroken(const struct judgement *j, const struct item_pairs *pairs, struct outcome *o)
 {
 	size_t n_base = 0, n_cand = 0, first = 0;
 
@@ -143,8 +143,10 @@ static bool is_unbroken(const struct item_pairs *pairs, struct outcome *o)
 			first = i;
 	}
 	if (n_cand) {
-		outcome_set(o, VERDICT_FAIL, "%zu of %zu items turned NaN in the candidate, such as %016llx", n_cand,
-		            pairs->n, (unsigned long long)pairs->list[first].cand->key);
+		const struct evidence_item *it = pairs->list[first].cand;
+
+		outcome_set(o, VERDICT_FAIL, "%zu of %zu items turned NaN in the candidate, such as %016llx (%.200s)",
+		            n_cand, pairs->n, (unsigned long long)it->key, evidence_name(j->cand, it->doc));
 	} else if (n_base) {
 		outcome_set(o, VERDICT_ERROR,
 		            "the comparison is refused: %zu of %zu items have no value in the baseline", n_base,
@@ -187,7 +189,7 @@ err_code judge_relative(const struct judgement *j, struct outcome *o, struct err
 	else if (!pairs.n)
 		outcome_set(o, VERDICT_ERROR, "neither side has an item of %s%s%s to compare", r->metric,
 		            r->group ? " of " : "", r->group ? r->group : "");
-	else if (is_unbroken(&pairs, o))
+	else if (is_unbroken(j, &pairs, o))
 		rc = test_pairs(j, &pairs, r->min_effect, o, e);
 	o->n = (int64_t)pairs.n;
 	item_pairs_release(&pairs);
@@ -226,7 +228,7 @@ static err_code judge_documents(const struct judgement *j, const struct item_pai
 		            PAIRED_MIN_DOCS);
 		o->items_needed = PAIRED_MIN_DOCS;
 	}
-	if (!pairs->n || !is_unbroken(pairs, o))
+	if (!pairs->n || !is_unbroken(j, pairs, o))
 		return ERR_OK;
 	if (test_pairs(j, pairs, log(r->max_ratio), o, e))
 		return e->code;
@@ -260,55 +262,57 @@ err_code judge_shape(const struct judgement *j, struct outcome *o, struct err *e
 
 /* -- verdicts ---------------------------------------------------------------------------------- */
 
-static const char *item_noun(const struct gate_metric *m)
+static void put_count(const struct gate_metric *m, int64_t n, struct buf *out)
 {
-	return m->fraction || m->weight == BY_ITEMS ? "items" : "documents";
+	buf_printf(out, "%lld %s%s", (long long)n, m->fraction || m->weight == BY_ITEMS ? "item" : "document",
+	           n == 1 ? "" : "s");
 }
 
-/* "ppl_token at 8192 rose by 0.41 % (one-sided 95 % bounds 0.11 % and 0.72 % on 67 documents)" */
+/* "ppl_token at 8192 rose by 0.41 % (one-sided 95 % bounds of the worsening 0.11 to 0.72 %, 67 documents)" */
 static void put_finding(const struct gate_rule *r, const struct outcome *o, struct buf *out)
 {
-	bool shape = r->type == RULE_SHAPE;
-
 	put_subject(r, out);
-	if (shape) {
-		buf_puts(out, o->delta < 0 ? " is lower by " : " is higher by ");
-		buf_printf(out, "%.2f %%", fabs(100 * expm1(o->delta)));
-		buf_printf(out, " than at %lld", (long long)r->over);
-	} else {
-		buf_putc(out, ' ');
-		put_change(o->metric, o->delta, out);
+	if (r->type == RULE_SHAPE)
+		buf_printf(out, " is %s by %.2f %% than at %lld", o->delta < 0 ? "lower" : "higher",
+		           fabs(100 * expm1(o->delta)), (long long)r->over);
+	else
+		buf_putc(out, ' '), put_change(o->metric, o->delta, out);
+	buf_puts(out, " (");
+	if (!isnan(o->lower)) { /* of one document there are none */
+		buf_printf(out, "one-sided %g %% bounds of the worsening ", 100 * r->confidence);
+		put_bounds(o->metric, o->lower, o->upper, out);
+		buf_puts(out, ", ");
 	}
-	buf_printf(out, " (one-sided %g %% bounds of the worsening ", 100 * r->confidence);
-	put_difference(o->metric, o->lower, out);
-	buf_puts(out, " and ");
-	put_difference(o->metric, o->upper, out);
-	buf_printf(out, " on %lld %s", (long long)o->n, item_noun(o->metric));
+	put_count(o->metric, o->n, out);
 	if (o->metric->fraction)
-		buf_printf(out, ", %zu of them decided differently", o->paired.n_differ);
+		buf_printf(out, " of which %zu differ", o->paired.n_differ);
 	buf_putc(out, ')');
 }
 
-static void put_p(const struct outcome *o, size_t n_tested, struct buf *out)
+static void put_test(const struct outcome *o, size_t n_tested, struct buf *out)
 {
-	buf_printf(out, "p = %.2g", o->paired.p);
-	if (n_tested > 1)
-		buf_printf(out, ", %.2g after Holm for %zu rules", o->p_holm, n_tested);
+	buf_puts(out, "p ");
+	put_p(o->paired.p, out);
+	if (n_tested > 1) {
+		buf_puts(out, ", with Holm's correction for ");
+		buf_printf(out, "%zu rules p ", n_tested);
+		put_p(o->p_holm, out);
+	}
 }
 
-static void put_reason(enum paired_verdict v, double min_effect, size_t n_tested, const struct outcome *o,
+static void put_reason(const struct gate_rule *r, enum paired_verdict v, size_t n_tested, const struct outcome *o,
                        struct buf *out)
 {
 	if (v == PAIRED_PASS) {
 		buf_puts(out, ": less than the minimum effect of ");
-		put_difference(o->metric, min_effect, out);
+		put_min_effect(r, o->metric, out);
 		return;
 	}
 	if (v == PAIRED_FAIL) {
 		buf_puts(out, ": more than 0 (");
-		put_p(o, n_tested, out);
+		put_test(o, n_tested, out);
 		buf_puts(out, "), and ");
-		put_difference(o->metric, min_effect, out);
+		put_min_effect(r, o->metric, out);
 		buf_puts(out, " or more cannot be ruled out");
 		return;
 	}
@@ -316,13 +320,16 @@ static void put_reason(enum paired_verdict v, double min_effect, size_t n_tested
 		buf_printf(out, ": fewer than %d documents decide nothing", PAIRED_MIN_DOCS);
 	} else {
 		buf_puts(out, ": neither is a worsening shown (");
-		put_p(o, n_tested, out);
+		put_test(o, n_tested, out);
 		buf_puts(out, ") nor is one of ");
-		put_difference(o->metric, min_effect, out);
+		put_min_effect(r, o->metric, out);
 		buf_puts(out, " ruled out");
 	}
-	if (o->items_needed > 0)
-		buf_printf(out, "; about %lld %s would do", (long long)o->items_needed, item_noun(o->metric));
+	if (o->items_needed > 0) {
+		buf_puts(out, "; about ");
+		put_count(o->metric, o->items_needed, out);
+		buf_puts(out, " would do");
+	}
 }
 
 void settle_tested(const struct gate_rule *r, size_t n_tested, struct outcome *o)
@@ -335,12 +342,13 @@ void settle_tested(const struct gate_rule *r, size_t n_tested, struct outcome *o
 
 	if (!o->paired.n_differ && r->type == RULE_RELATIVE) {
 		put_subject(r, &text);
-		buf_printf(&text, " is the same in all %lld %s", (long long)o->n, item_noun(o->metric));
+		buf_puts(&text, " is the same in all of ");
+		put_count(o->metric, o->n, &text);
 	} else {
 		if (o->paired.too_few && o->items_needed < PAIRED_MIN_DOCS)
 			o->items_needed = PAIRED_MIN_DOCS;
 		put_finding(r, o, &text);
-		put_reason(v, min_effect, n_tested, o, &text);
+		put_reason(r, v, n_tested, o, &text);
 	}
 	outcome_set(o, verdicts[v], "%s", buf_str(&text));
 	buf_release(&text);

@@ -166,6 +166,12 @@ void put_subject(const struct gate_rule *r, struct buf *out);
 void put_change(const struct gate_metric *m, double worsening, struct buf *out);
 /* A difference in the metric's terms: "0.41 %", "0.62 percentage points", "0.0041 nats/token". */
 void put_difference(const struct gate_metric *m, double difference, struct buf *out);
+/* "-0.26 to 1.63 %" */
+void put_bounds(const struct gate_metric *m, double lower, double upper, struct buf *out);
+/* Of a relative or shape rule, as it was given: "1 %", "0.5 percentage points". */
+void put_min_effect(const struct gate_rule *r, const struct gate_metric *m, struct buf *out);
+/* "= 0.032", "< 0.0001" */
+void put_p(double p, struct buf *out);
 /* Five significant digits, or all of an integer. */
 void put_number(double v, struct buf *out);
 

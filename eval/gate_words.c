@@ -92,10 +92,40 @@ static void put_rounded(double v, struct buf *out)
 		buf_printf(out, a == 0 ? "%.0f" : a >= 0.1 ? "%.2f" : "%.2g", a == 0 ? 0 : v);
 }
 
+/* Of perplexities as a share of the baseline's. */
+static double in_words(const struct gate_metric *m, double difference)
+{
+	return m->log_ratio ? 100 * expm1(difference) : m->fraction ? 100 * difference : difference;
+}
+
+static const char *unit_word(const struct gate_metric *m)
+{
+	return m->log_ratio ? "%" : m->fraction ? "percentage points" : m->unit;
+}
+
 void put_difference(const struct gate_metric *m, double difference, struct buf *out)
 {
-	put_rounded(m->log_ratio ? 100 * expm1(difference) : m->fraction ? 100 * difference : difference, out);
-	buf_printf(out, " %s", m->log_ratio ? "%" : m->fraction ? "percentage points" : m->unit);
+	put_rounded(in_words(m, difference), out);
+	buf_printf(out, " %s", unit_word(m));
+}
+
+void put_bounds(const struct gate_metric *m, double lower, double upper, struct buf *out)
+{
+	put_rounded(in_words(m, lower), out);
+	buf_puts(out, " to ");
+	put_difference(m, upper, out);
+}
+
+void put_min_effect(const struct gate_rule *r, const struct gate_metric *m, struct buf *out)
+{
+	double v = r->type == RULE_SHAPE ? 100 * (r->max_ratio - 1) : r->min_effect;
+
+	buf_printf(out, "%.5g %s", r->type != RULE_SHAPE && (m->log_ratio || m->fraction) ? 100 * v : v, unit_word(m));
+}
+
+void put_p(double p, struct buf *out)
+{
+	buf_printf(out, p < 1e-4 ? "< 0.0001" : p < 0.1 ? "= %.2g" : "= %.2f", p);
 }
 
 void put_change(const struct gate_metric *m, double worsening, struct buf *out)

@@ -1,0 +1,416 @@
+/* Gates: what is parsed and refused, evidence from JSON, and verdicts beside SciPy's numbers (golden/gate). */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/gate.h"
+#include "tests/fixture.h"
+
+#define GOLDEN "tests/golden/gate/cases.json"
+
+static struct err e;
+
+/* -- parsing ----------------------------------------------------------------------------------- */
+
+#define BOOKS                 "{\"task\":\"pg19\",\"dataset\":\"books\",\"params\":{\"lengths\":[64,256]}}"
+#define WORDS                 "{\"task\":\"lambada\",\"dataset\":\"l\"}"
+#define GATE(measures, rules) "{\"name\":\"g\",\"measure\":[" measures "],\"rules\":[" rules "]}"
+#define RULE(members)         "{\"name\":\"r\"," members "}"
+
+static const struct {
+	const char *gate, *pointer, *message;
+} refused[] = {
+    {"[]", "", "a gate is to be an object, not array"},
+    {"{}", "/name", "name is missing"},
+    {"{\"name\":\"a b\"}", "/name", "name 'a b' has a character"},
+    {"{\"name\":\".g\"}", "/name", "begins with a dot"},
+    {"{\"name\":\"g\",\"nome\":1}", "/nome", "unknown member 'nome'; known: name, measure, rules"},
+    {"{\"name\":\"g\"}", "/measure", "measure is missing"},
+    {"{\"name\":\"g\",\"measure\":[]}", "/measure", "measure has 0 elements, not 1 to 32"},
+    {"{\"name\":\"g\",\"measure\":[1]}", "/measure/0", "an element of measure is number"},
+    {"{\"name\":\"g\",\"measure\":[" WORDS "]}", "/rules", "rules is missing"},
+    {GATE("{\"task\":\"lambda\",\"dataset\":\"x\"}", ""), "/measure/0/task", "unknown task 'lambda'"},
+    {GATE("{\"task\":\"lambada\"}", ""), "/measure/0/dataset", "dataset"},
+    {GATE("{\"task\":\"pg19\",\"dataset\":\"b\",\"params\":{\"lengths\":[0]}}", ""), "/measure/0/params/lengths/0",
+     "0"},
+    {GATE("{\"task\":\"pg19\",\"dataset\":\"b\",\"params\":7}", ""), "/measure/0/params", "object, not number"},
+    {GATE("{\"task\":\"lambada\",\"dataset\":\"b\",\"engine\":{\"gpu\":1}}", ""), "/measure/0/engine/gpu",
+     "unknown member 'gpu'; known: device, dtype, position"},
+    {GATE(WORDS "," WORDS, ""), "/measure/1/id", "two measures are called 'lambada'"},
+    {GATE(WORDS, ""), "/rules", "rules has 0 elements"},
+    {GATE(WORDS, "{}"), "/rules/0/name", "name is missing"},
+    {GATE(WORDS, RULE("\"type\":\"magic\"")), "/rules/0/type", "type is 'magic', none of absolute, relative"},
+    {GATE(WORDS, RULE("\"type\":\"absolute\",\"max\":1")), "/rules/0/metric",
+     "metric is missing: a rule of type absolute"},
+    {GATE(WORDS, RULE("\"type\":\"absolute\",\"metric\":\"acc\"")), "/rules/0/max", "neither min nor max"},
+    {GATE(WORDS, RULE("\"type\":\"absolute\",\"metric\":\"acc\",\"min\":2,\"max\":1")), "/rules/0/min", "above max"},
+    {GATE(WORDS, RULE("\"type\":\"absolute\",\"metric\":\"acc\",\"max\":\"1\"")), "/rules/0/max",
+     "a number, not string"},
+    {GATE(WORDS, RULE("\"type\":\"absolute\",\"metric\":\"f1\",\"max\":1")), "/rules/0/metric",
+     "task lambada has no metric 'f1' (there is: acc"},
+    {GATE(WORDS, RULE("\"type\":\"absolute\",\"metric\":\"acc\",\"length\":9,\"max\":1")), "/rules/0/length",
+     "task lambada has no lengths"},
+    {GATE(BOOKS, RULE("\"type\":\"absolute\",\"metric\":\"ppl_token\",\"max\":1")), "/rules/0/length",
+     "length is missing"},
+    {GATE(BOOKS, RULE("\"type\":\"absolute\",\"metric\":\"ppl_token\",\"length\":65,\"max\":1")), "/rules/0/length",
+     "length 65 is none of the lengths"},
+    {GATE(BOOKS, RULE("\"type\":\"absolute\",\"metric\":\"nll_position\",\"max\":1")), "/rules/0/metric",
+     "many numbers"},
+    {GATE(WORDS "," BOOKS, RULE("\"type\":\"no_truncation\"")), "/rules/0/measure",
+     "the gate has several (lambada, pg19)"},
+    {GATE(WORDS, RULE("\"type\":\"no_truncation\",\"measure\":\"x\"")), "/rules/0/measure", "there is no measure 'x'"},
+    {GATE(BOOKS, RULE("\"type\":\"no_truncation\"")), "/rules/0/type", "task pg19 truncates nothing"},
+    {GATE(WORDS, RULE("\"type\":\"no_truncation\",\"metric\":\"acc\"")), "/rules/0/metric", "unknown member 'metric'"},
+    {GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"acc\"")), "/rules/0/min_effect", "min_effect is missing"},
+    {GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"acc\",\"min_effect\":0")), "/rules/0/min_effect",
+     "not above 0"},
+    {GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"acc\",\"min_effect\":5")), "/rules/0/min_effect",
+     "at most 1"},
+    {GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"acc\",\"min_effect\":0.1,\"confidence\":1")),
+     "/rules/0/confidence", "confidence is 1"},
+    {GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"n_truncated\",\"min_effect\":1")), "/rules/0/metric",
+     "not compared item by item"},
+    {GATE(WORDS, RULE("\"type\":\"history\",\"metric\":\"acc\",\"min_effect\":0.1,\"k\":4")), "/rules/0/k",
+     "from 5 to 1000"},
+    {GATE(WORDS, RULE("\"type\":\"history\",\"metric\":\"acc\",\"min_effect\":0.1,\"trend\":\"up\"")), "/rules/0/trend",
+     "trend is 'up', not none or linear"},
+    {GATE(BOOKS, RULE("\"type\":\"shape\",\"metric\":\"ppl_token\",\"length\":256,\"over\":64,\"max_ratio\":1")),
+     "/rules/0/max_ratio", "not above 1"},
+    {GATE(BOOKS, RULE("\"type\":\"shape\",\"metric\":\"ppl_token\",\"length\":256,\"over\":256,\"max_ratio\":2")),
+     "/rules/0/over", "both 256"},
+    {GATE(BOOKS, RULE("\"type\":\"shape\",\"metric\":\"bits_per_byte\",\"length\":256,\"over\":64,\"max_ratio\":2")),
+     "/rules/0/metric", "tested in pairs"},
+    {GATE(WORDS, RULE("\"type\":\"throughput\",\"min_ratio\":-1")), "/rules/0/min_ratio", "not above 0"},
+    {GATE(WORDS, RULE("\"type\":\"no_truncation\"") "," RULE("\"type\":\"no_truncation\"")), "/rules/1/name",
+     "two rules are called 'r'"},
+    {"{\"name\":\"g\",\"measure\":[" WORDS
+     "],\"rules\":[" RULE("\"type\":\"no_truncation\"") "],"
+                                                        "\"allow_engine_change\":1}",
+     "/allow_engine_change", "true or false, not number"},
+    {"{\"name\":\"g\",\"measure\":[" WORDS
+     "],\"rules\":[" RULE("\"type\":\"no_truncation\"") "],"
+                                                        "\"webhook\":{\"url\":\"ftp://x\"}}",
+     "/webhook/url", "'ftp://x' is no http"},
+    {"{\"name\":\"g\",\"measure\":[" WORDS
+     "],\"rules\":[" RULE("\"type\":\"no_truncation\"") "],"
+                                                        "\"webhook\":{\"url\":\"http://x\",\"secret_env\":\"$A\"}}",
+     "/webhook/secret_env", "no name of an environment variable"},
+};
+
+START_TEST(what_cannot_be_judged_is_refused_with_a_pointer)
+{
+	struct gate *g = NULL;
+
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+		e = (struct err){0};
+		ck_assert_msg(gate_parse_text(refused[i].gate, strlen(refused[i].gate), &g, &e) == ERR_INPUT, "%s",
+		              refused[i].gate);
+		ck_assert_msg(!strcmp(e.pointer, refused[i].pointer), "%s: %s at '%s'", refused[i].gate, e.msg,
+		              e.pointer);
+		ck_assert_msg(strstr(e.msg, refused[i].message), "%s: %s", refused[i].gate, e.msg);
+	}
+}
+END_TEST
+
+static const char full[] =
+    "{\"rules\":[{\"type\":\"relative\",\"min_effect\":0.01,\"name\":\"no worse\",\"metric\":\"ppl_token\",\"length\":"
+    "256,\"measure\":\"books\"},{\"name\":\"long\",\"type\":\"shape\",\"measure\":\"books\",\"metric\":\"ppl_token\","
+    "\"length\":256,\"over\":64,\"max_ratio\":1.02},{\"name\":\"trend\",\"type\":\"history\",\"measure\":\"books\","
+    "\"metric\":\"ppl_token\",\"length\":64,\"min_effect\":0.01},{\"name\":\"w\",\"type\":\"no_truncation\","
+    "\"measure\":"
+    "\"lambada\"}],\"measure\":[{\"task\":\"pg19\",\"id\":\"books\",\"dataset\":\"b\",\"params\":{\"lengths\":[64,256]}"
+    ","
+    "\"engine\":{\"dtype\":\"f32\"}},{\"task\":\"lambada_openai\",\"dataset\":\"l\"}],\"name\":\"long-context\","
+    "\"webhook\":{\"url\":\"https://ci.example/hook\",\"secret_env\":\"SECRET\"}}";
+
+START_TEST(a_gate_has_one_normal_form)
+{
+	struct gate *g = NULL, *again = NULL;
+
+	ck_ok(gate_parse_text(full, strlen(full), &g, &e), &e);
+	ck_assert_str_eq(g->name, "long-context");
+	ck_assert_uint_eq(g->n_measures, 2);
+	ck_assert_str_eq(g->measures[0].id, "books");
+	ck_assert_str_eq(g->measures[1].id, "lambada"); /* the task's own name, not its alias */
+	ck_assert_str_eq(json_get_string(g->measures[0].params, "protocol"), "windows");
+	ck_assert_str_eq(json_get_string(g->measures[0].engine, "dtype"), "f32");
+	ck_assert_str_eq(json_get_string(g->measures[1].engine, "dtype"), "auto");
+	ck_assert_uint_eq(g->n_rules, 4);
+	ck_assert_double_eq(g->rules[0].confidence, 0.95);
+	ck_assert(g->rules[1].paired);
+	ck_assert_int_eq(g->rules[2].k, 10);
+	ck_assert(!g->rules[2].linear);
+	ck_assert_uint_eq(g->rules[3].measure, 1);
+	ck_assert(gate_needs_baseline(g));
+	ck_assert_str_eq(g->webhook_secret_env, "SECRET");
+	ck_ok(gate_parse_text(g->text, strlen(g->text), &again, &e), &e);
+	ck_assert_str_eq(g->text, again->text);
+	gate_free(again);
+	gate_free(g);
+}
+END_TEST
+
+/* -- evidence ---------------------------------------------------------------------------------- */
+
+#define HEAD                                                                                                           \
+	"{\"model\":{\"name\":\"m\"},\"task\":{\"name\":\"lambada\",\"params\":{}},\"dataset\":{},\"engine\":{},"      \
+	"\"metrics\":[]"
+
+static struct evidence *parse_evidence(const char *text)
+{
+	struct evidence *ev = NULL;
+
+	e = (struct err){0};
+	return evidence_parse(text, strlen(text), &ev, &e) ? NULL : ev;
+}
+
+START_TEST(items_are_read_from_anywhere_in_the_text)
+{
+	static const char *const texts[] = {
+	    HEAD ",\"items\":[{\"key\":\"0123456789abcdef\",\"correct\":true},{\"correct\":false}]}",
+	    HEAD ",\"x\":[\"items\",{\"items\":[1]}],\"y\":\"\\\\\\\"items\\\":[\", \"items\" : [ "
+	         "{\"doc\":\"[,]\\\"}\"} , {} ] }",
+	    "{ \"items\":[{},{}],"
+	    "\"y\":\"\\\\\","
+	    "\"model\":{},\"task\":{},\"dataset\":{},\"engine\":{},\"metrics\":[]}\n",
+	    HEAD ",\"ite\\u006ds\":[{},{}]}",
+	};
+
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		struct evidence *ev = parse_evidence(texts[i]);
+
+		ck_assert_msg(ev, "%s: %s", texts[i], e.msg);
+		ck_assert_uint_eq(evidence_n_items(ev), 2);
+		ck_assert_ptr_null(json_first(json_get(evidence_result(ev), "items")));
+		evidence_free(ev);
+	}
+}
+END_TEST
+
+START_TEST(malformed_evidence_is_refused_by_item_and_member)
+{
+	static const struct {
+		const char *text, *pointer, *message;
+	} bad[] = {
+	    {"", "", ""},
+	    {"[]", "", "a result is to be an object"},
+	    {"{}", "/metrics", "metrics is to be an array, not absent"},
+	    {"{\"metrics\":[]}", "/model", "model is to be an object"},
+	    {HEAD ",\"items\":7}", "/items", "items is to be an array, not number"},
+	    {HEAD ",\"items\":[{}", "", ""},
+	    {HEAD ",\"items\":[{},]}", "", "item 1"},
+	    {HEAD ",\"items\":[{} {}]}", "", "item 0"},
+	    {HEAD ",\"items\":[{}]x}", "/items", "items is not closed"},
+	    {HEAD ",\"items\":[{}],\"items\":[{}]}", "", ""},
+	    {HEAD ",\"items\":[{},[]]}", "/items/1", "item 1: it is array, not an object"},
+	    {HEAD ",\"items\":[{\"key\":\"xyz\"}]}", "/items/0/key", "item 0: its key is not 16 hexadecimal digits"},
+	    {HEAD ",\"items\":[{\"nll\":\"1\"}]}", "/items/0/nll", "item 0: its nll is not a number"},
+	    {HEAD ",\"items\":[{\"correct\":1}]}", "/items/0/correct", "item 0: its correct is not true or false"},
+	    {HEAD ",\"items\":[{\"length\":0}]}", "/items/0/length", "item 0: its length is not a length"},
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		ck_assert_msg(!parse_evidence(bad[i].text), "%s", bad[i].text);
+		ck_assert_msg(strstr(e.msg, bad[i].message), "%s: %s", bad[i].text, e.msg);
+		ck_assert_msg(!*bad[i].pointer || !strcmp(e.pointer, bad[i].pointer), "%s: %s", bad[i].text, e.pointer);
+	}
+}
+END_TEST
+
+START_TEST(sixty_seven_thousand_items_are_read_and_judged)
+{
+	static const char gate[] = GATE("{\"task\":\"blimp\",\"dataset\":\"b\"}",
+	                                RULE("\"type\":\"relative\",\"metric\":\"acc\",\"min_effect\":0.01"));
+	struct buf text = BUF_INIT((size_t)64 << 20), out = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&out);
+	struct evidence *ev;
+	const struct evidence *list;
+	struct gate_case c = {
+	    .candidate = &list, .baseline_name = "b", .baseline = &list, .n_baseline = 1, .bootstrap = true};
+	enum gate_verdict verdict;
+	struct gate *g = NULL;
+
+	buf_puts(&text, "{\"model\":{},\"task\":{\"name\":\"blimp\"},\"dataset\":{\"fingerprint\":\"f\"},"
+	                "\"engine\":{\"device\":\"cpu\"},\"metrics\":[],\"items\":[");
+	for (unsigned i = 0; i < 67000; i++)
+		buf_printf(&text, "%s{\"key\":\"%016x\",\"group\":\"p%u\",\"correct\":%s}", i ? "," : "",
+		           i * 2654435761U, i / 1000, i % 3 ? "true" : "false");
+	buf_puts(&text, "]}");
+	ev = parse_evidence(buf_str(&text));
+	ck_assert_ptr_nonnull(ev);
+	ck_assert_uint_eq(evidence_n_items(ev), 67000);
+	list = ev;
+	ck_ok(gate_parse_text(gate, strlen(gate), &g, &e), &e);
+	ck_ok(gate_judge(g, &c, &w, &verdict, &e), &e);
+	ck_assert_msg(verdict == VERDICT_PASS, "%s", buf_str(&out));
+	gate_free(g);
+	evidence_free(ev);
+	buf_release(&text);
+	buf_release(&out);
+}
+END_TEST
+
+/* -- verdicts ---------------------------------------------------------------------------------- */
+
+#define MAX_SIDE 4
+
+struct trial {
+	const struct json *golden, *the_case; /* borrowed */
+	struct evidence *owned[2 * MAX_SIDE];
+	size_t n_owned;
+};
+
+/* Named evidence; its items may be another's. */
+static struct evidence *load(struct trial *t, const char *name)
+{
+	const struct json *all = json_get(t->golden, "evidence"), *j = json_get(all, name);
+	const char *items_of = json_get_string(j, "items_of");
+	struct buf line = BUF_INIT(1 << 20);
+	struct evidence *ev = NULL;
+
+	ck_assert_msg(j, "no evidence '%s'", name);
+	ck_ok(evidence_read(j, &ev, &e), &e);
+	for (j = json_first(json_get(json_get(all, items_of ? items_of : ""), "items")); j; j = json_next(j)) {
+		struct json_writer w = JSON_WRITER(&line);
+
+		buf_clear(&line);
+		json_put_value(&w, NULL, j);
+		ck_ok(evidence_add_item(ev, buf_str(&line), line.len, &e), &e);
+	}
+	buf_release(&line);
+	return t->owned[t->n_owned++] = ev;
+}
+
+static size_t load_list(struct trial *t, const char *key, const struct evidence **out)
+{
+	size_t n = 0;
+
+	for (const struct json *j = json_first(json_get(t->the_case, key)); j; j = json_next(j))
+		out[n++] = json_is_null(j) ? NULL : load(t, json_string(j));
+	return n;
+}
+
+static err_code give_history(void *arg, const struct gate_rule *r, double *values, size_t max, size_t *n,
+                             struct err *why)
+{
+	const struct trial *t = arg;
+
+	(void)why;
+	ck_assert_uint_eq(max, r->k);
+	for (const struct json *j = json_first(json_get(t->the_case, "history")); j; j = json_next(j))
+		ck_assert(*n < max && json_number(j, &values[(*n)++]));
+	return ERR_OK;
+}
+
+/* Numbers agree to 1e-9 of themselves; what is null there is null here. */
+static void check_rule(const struct json *want, const struct json *got, const char *name)
+{
+	const char *message = json_get_string(got, "message"), *contains = json_get_string(want, "contains");
+	double a, b;
+
+	ck_assert_msg(message && strlen(message) > 10 && message[strlen(message) - 1] == '.', "%s: %s", name, message);
+	ck_assert_msg(!contains || strstr(message, contains), "%s: '%s' is not in '%s'", name, contains, message);
+	for (const struct json *j = json_first(json_get(want, "absent")); j; j = json_next(j))
+		ck_assert_msg(!json_get(got, json_string(j)), "%s: %s", name, json_string(j));
+	for (const struct json *j = json_first(want); j; j = json_next(j)) {
+		const char *key = json_key(j);
+
+		if (!strcmp(key, "contains") || !strcmp(key, "absent"))
+			continue;
+		if (json_is_string(j)) {
+			ck_assert_msg(!strcmp(json_string(j), json_get_string(got, key)), "%s: %s is '%s'; %s", name,
+			              key, json_get_string(got, key), message);
+		} else if (json_number(j, &a)) {
+			ck_assert_msg(json_get_number(got, key, &b), "%s: no %s: %s", name, key, message);
+			ck_assert_msg(fabs(a - b) <= 1e-9 * fabs(a) + 1e-12, "%s: %s is %.17g, not %.17g: %s", name,
+			              key, b, a, message);
+		} else {
+			ck_assert_msg(!json_get_number(got, key, &b), "%s: %s is not null", name, key);
+		}
+	}
+}
+
+static void check_verdict(const struct trial *t, const struct json *got, const char *name)
+{
+	const struct json *rule = json_first(json_get(got, "rules")), *refusal = json_first(json_get(got, "refused"));
+
+	for (const struct json *j = json_first(json_get(t->the_case, "rules")); j; j = json_next(j)) {
+		check_rule(j, rule, name);
+		rule = json_next(rule);
+	}
+	ck_assert_msg(!rule, "%s", name);
+	ck_assert_msg(!strcmp(json_get_string(got, "verdict"), json_get_string(t->the_case, "verdict")), "%s: %s", name,
+	              json_get_string(got, "verdict"));
+	for (const struct json *j = json_first(json_get(t->the_case, "refused")); j; j = json_next(j)) {
+		ck_assert_msg(refusal && strstr(json_string(refusal), json_string(j)), "%s: %s", name,
+		              refusal ? json_string(refusal) : "nothing refused");
+		refusal = json_next(refusal);
+	}
+	ck_assert_msg(json_true(json_get(got, "engine_change")) == json_true(json_get(t->the_case, "engine_change")),
+	              "%s", name);
+	ck_assert_msg(json_count(json_get(got, "warnings")) == json_true(json_get(t->the_case, "engine_change")), "%s",
+	              name);
+}
+
+static void run_case(const struct json *golden, const struct json *the_case)
+{
+	struct trial t = {.golden = golden, .the_case = the_case};
+	const struct evidence *candidate[MAX_SIDE], *baseline[MAX_SIDE];
+	struct gate_case c = {
+	    .candidate = candidate, .baseline = baseline, .history_arg = &t, .bootstrap = true, .seed = 1};
+	struct buf out = BUF_INIT(1 << 22);
+	struct json_writer w = JSON_WRITER(&out);
+	struct json *got = NULL;
+	enum gate_verdict verdict;
+	struct gate *g = NULL;
+	const char *name = json_get_string(the_case, "name");
+
+	ck_assert_msg(!gate_parse(json_get(the_case, "gate"), &g, &e), "%s: %s", name, e.msg);
+	ck_assert_uint_eq(load_list(&t, "candidate", candidate), g->n_measures);
+	c.n_baseline = load_list(&t, "baseline", baseline);
+	c.baseline_name = json_is_null(json_get(the_case, "baseline")) ? NULL : "main";
+	c.allow_engine_change = json_true(json_get(the_case, "allow_engine_change"));
+	c.history = json_get(the_case, "history") ? give_history : NULL;
+	ck_assert_msg(!gate_judge(g, &c, &w, &verdict, &e), "%s: %s", name, e.msg);
+	ck_ok(json_parse(buf_str(&out), out.len, &got, &e), &e);
+	ck_assert_str_eq(gate_verdict_name(verdict), json_get_string(got, "verdict"));
+	check_verdict(&t, got, name);
+	json_free(got);
+	buf_release(&out);
+	gate_free(g);
+	while (t.n_owned)
+		evidence_free(t.owned[--t.n_owned]);
+}
+
+START_TEST(verdicts_are_what_scipy_computes)
+{
+	struct json *golden = NULL;
+	size_t n = 0;
+
+	ck_ok(json_parse_file(GOLDEN, (size_t)64 << 20, &golden, &e), &e);
+	for (const struct json *j = json_first(json_get(golden, "cases")); j; j = json_next(j), n++)
+		run_case(golden, j);
+	ck_assert_uint_ge(n, 80);
+	json_free(golden);
+}
+END_TEST
+
+Suite *gate_suite(void);
+
+Suite *gate_suite(void)
+{
+	Suite *s = suite_create("gate");
+	TCase *t = tcase_create("gate");
+
+	tcase_set_timeout(t, 60);
+	tcase_add_test(t, what_cannot_be_judged_is_refused_with_a_pointer);
+	tcase_add_test(t, a_gate_has_one_normal_form);
+	tcase_add_test(t, items_are_read_from_anywhere_in_the_text);
+	tcase_add_test(t, malformed_evidence_is_refused_by_item_and_member);
+	tcase_add_test(t, sixty_seven_thousand_items_are_read_and_judged);
+	tcase_add_test(t, verdicts_are_what_scipy_computes);
+	suite_add_tcase(s, t);
+	return s;
+}
