@@ -97,7 +97,7 @@ static int64_t table_draw(const struct binomial_table *t, uint64_t *state)
 	return t->first + (int64_t)lo;
 }
 
-/* Adds a group's weight * (worse - better) of every resample: how many discordant items, then how many of them worse. */
+/* Adds a group's weight * (worse - better) of every resample: how many discordant items, then how many are worse. */
 static err_code resample_group(const struct discordance *g, double weight, uint64_t *state, double *x, struct err *e)
 {
 	int64_t m = g->worse + g->better;
@@ -120,8 +120,10 @@ err_code bootstrap_accuracy(const struct discordance *groups, size_t n_groups, d
                             struct bootstrap *out, struct err *e)
 {
 	double *x = calloc(PAIRED_RESAMPLES, sizeof *x);
-	err_code rc = x ? ERR_OK : err_set(e, ERR_MEMORY, "no memory for %d resamples", PAIRED_RESAMPLES);
+	err_code rc = ERR_OK;
 
+	if (!x)
+		return err_set(e, ERR_MEMORY, "no memory for %d resamples", PAIRED_RESAMPLES);
 	for (size_t i = 0; !rc && i < n_groups; i++)
 		rc = resample_group(&groups[i], 1 / (double)groups[i].n / (double)n_groups, &seed, x, e);
 	if (!rc)

@@ -1,10 +1,12 @@
 /* A metric's history: see changes.h.
  *
- * Change points: a segment is split where the two means explain most of its variance, if a two-sample t-test
- * there (one variance, both sides) has p times the number of places <= alpha times the segment's share of the
- * series; then both parts are tried likewise. Bonferroni over the places makes up for having chosen the best one.
- * The shares do so for the recursion: segments without a change inside are disjoint, so their levels sum to at
- * most alpha. Then steps below the minimum effect are taken out, the smallest first. */
+ * Change points, after circular binary segmentation (Olshen, Venkatraman, Lucito, Wigler, Biostatistics 5, 2004):
+ * the arc [i, j) of a segment whose mean differs most from the rest of it, j its end or not, so that a fault that
+ * was mended is seen as well as a lasting one. The arc counts if a two-sample t-test has p times the number of
+ * arcs <= alpha times the segment's share of the series. Then the segment is split at the clearer of the arc's
+ * two ends, and both parts are tried likewise. Bonferroni over the arcs makes up for having chosen the best. The
+ * shares do so for the recursion: segments with no change inside are disjoint, so their levels sum to at most
+ * alpha. */
 #include "eval/changes.h"
 
 #include <float.h>
@@ -51,25 +53,6 @@ struct series {
 	size_t n_list;
 };
 
-/* Where the two means of x[from..to) explain most: the sum of squares between them is the largest. */
-static size_t best_split(const double *x, size_t from, size_t to)
-{
-	double mean = mean_value(x + from, to - from), sum = 0, most = -1, n = (double)(to - from);
-	size_t best = from;
-
-	for (size_t i = from + 1; i + SEGMENT_MIN <= to; i++) {
-		double left = (double)(i - from), between;
-
-		sum += x[i - 1] - mean;
-		between = sum * sum / left * n / (n - left); /* the right side's sum is -sum */
-		if (i >= from + SEGMENT_MIN && between > most) {
-			most = between;
-			best = i;
-		}
-	}
-	return best;
-}
-
 static double squares(const double *x, size_t n, double mean)
 {
 	double q = 0;
@@ -79,63 +62,104 @@ static double squares(const double *x, size_t n, double mean)
 	return q;
 }
 
-/* Two-sided p of the t-test of x[from..at) against x[at..to), times the places that the split could have had */
-static double split_p(const double *x, size_t from, size_t at, size_t to, double step)
-{
-	double left = (double)(at - from), right = (double)(to - at), df = left + right - 2;
-	double q = squares(x + from, at - from, mean_value(x + from, at - from)) +
-	           squares(x + at, to - at, mean_value(x + at, to - at));
-	double places = df + 3 - 2 * SEGMENT_MIN, t = fabs(step) / sqrt(q / df * (1 / left + 1 / right));
+struct arc {
+	size_t from, to;
+	double n_arcs; /* of which it is the best */
+};
 
-	return fmin(1, 2 * student_cdf(-t, df) * places);
+/* The arc of x[0..n) that explains most: the largest sum of squares between it and the rest, S^2 n/(m (n - m)), S
+ * the sum of its m centred values. Arc and what is left on either side have SEGMENT_MIN points, or none on the
+ * right. */
+static struct arc best_arc(const double *x, size_t n)
+{
+	double mean = mean_value(x, n), most = -1, all = (double)n;
+	struct arc best = {0, 0, 0};
+
+	for (size_t i = SEGMENT_MIN; i + SEGMENT_MIN <= n; i++) {
+		double sum = 0, m = 0, between;
+
+		for (size_t j = i + 1; j <= n; j++) {
+			sum += x[j - 1] - mean;
+			m++;
+			if (j < i + SEGMENT_MIN || (j < n && j + SEGMENT_MIN > n))
+				continue;
+			between = sum * sum * all / (m * (all - m));
+			best.n_arcs++;
+			if (between > most) {
+				most = between;
+				best.from = i;
+				best.to = j;
+			}
+		}
+	}
+	return best;
+}
+
+/* |t| of two samples with one variance, given their sizes, the sum of squares within, and the difference of means */
+static double two_sample_t(double m, double n, double within, double step)
+{
+	return fabs(step) / sqrt(within / (m + n - 2) * (1 / m + 1 / n));
+}
+
+/* Two-sided p of the arc against the rest of x[0..n), times the number of arcs; 1 for a step that is rounding. */
+static double arc_p(const struct arc *a, const double *x, size_t n, double rounding)
+{
+	double m = (double)(a->to - a->from), rest = (double)n - m, mean = mean_value(x + a->from, a->to - a->from);
+	double outside = (mean_value(x, n) * (double)n - mean * m) / rest;
+	double within = squares(x + a->from, a->to - a->from, mean) + squares(x, a->from, outside) +
+	                squares(x + a->to, n - a->to, outside);
+
+	if (fabs(mean - outside) <= rounding)
+		return 1;
+	return fmin(1, 2 * student_cdf(-two_sample_t(m, rest, within, mean - outside), (double)n - 2) * a->n_arcs);
+}
+
+/* |t| of x[0..at) against x[at..n) */
+static double edge_t(const double *x, size_t at, size_t n)
+{
+	double left = mean_value(x, at), right = mean_value(x + at, n - at);
+
+	return two_sample_t((double)at, (double)(n - at), squares(x, at, left) + squares(x + at, n - at, right),
+	                    right - left);
 }
 
 static void split(struct series *s, size_t from, size_t to)
 {
-	size_t at;
-	double p, step;
+	const double *x = s->x + from;
+	size_t n = to - from, at;
+	struct arc arc;
+	double p;
 
-	if (to - from < 2 * SEGMENT_MIN)
+	if (n < 2 * SEGMENT_MIN)
 		return;
-	at = best_split(s->x, from, to);
-	step = mean_value(s->x + at, to - at) - mean_value(s->x + from, at - from);
-	if (fabs(step) <= s->rounding)
+	arc = best_arc(x, n);
+	p = arc_p(&arc, x, n, s->rounding);
+	if (p > s->alpha * (double)n / (double)s->n)
 		return;
-	p = split_p(s->x, from, at, to, step);
-	if (p > s->alpha * (double)(to - from) / (double)s->n)
-		return;
-	split(s, from, at);
-	s->list[s->n_list++] = (struct change){.index = at, .p = p};
-	split(s, at, to);
+	at = arc.from;
+	if (arc.to < n && edge_t(x + arc.from, arc.to - arc.from, n - arc.from) > edge_t(x, arc.from, arc.to))
+		at = arc.to;
+	split(s, from, from + at);
+	s->list[s->n_list++] = (struct change){.index = from + at, .p = p};
+	split(s, from + at, to);
 }
 
-/* Sets the segments' means; returns the index in the list of the smallest step. */
-static size_t measure_steps(struct series *s)
+/* Sets the means of the segments; keeps the steps of at least min_effect. */
+static void measure_steps(struct series *s, double min_effect)
 {
-	size_t smallest = 0;
+	size_t from = 0, kept = 0;
 
 	for (size_t i = 0; i < s->n_list; i++) {
-		struct change *c = &s->list[i];
-		size_t from = i ? c[-1].index : 0, to = i + 1 < s->n_list ? c[1].index : s->n;
+		struct change c = s->list[i];
+		size_t to = i + 1 < s->n_list ? s->list[i + 1].index : s->n;
 
-		c->before = mean_value(s->x + from, c->index - from);
-		c->after = mean_value(s->x + c->index, to - c->index);
-		if (fabs(c->after - c->before) < fabs(s->list[smallest].after - s->list[smallest].before))
-			smallest = i;
+		c.before = mean_value(s->x + from, c.index - from);
+		c.after = mean_value(s->x + c.index, to - c.index);
+		from = c.index;
+		if (fabs(c.after - c.before) >= min_effect)
+			s->list[kept++] = c;
 	}
-	return smallest;
-}
-
-static void drop_small_steps(struct series *s, double min_effect)
-{
-	while (s->n_list) {
-		size_t i = measure_steps(s);
-
-		if (fabs(s->list[i].after - s->list[i].before) >= min_effect)
-			return;
-		for (s->n_list--; i < s->n_list; i++)
-			s->list[i] = s->list[i + 1];
-	}
+	s->n_list = kept;
 }
 
 err_code changes_find(const double *x, size_t n, double alpha, double min_effect, struct change **out, size_t *n_out,
@@ -153,7 +177,7 @@ err_code changes_find(const double *x, size_t n, double alpha, double min_effect
 	if (!s.list)
 		return err_set(e, ERR_MEMORY, "no memory for the change points of %zu values", n);
 	split(&s, 0, n);
-	drop_small_steps(&s, min_effect);
+	measure_steps(&s, min_effect);
 	if (s.n_list) {
 		*out = s.list;
 		*n_out = s.n_list;

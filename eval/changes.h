@@ -28,12 +28,12 @@ bool history_bound(const double *x, size_t k, bool trend, double alpha, double m
 struct change {
 	size_t index;
 	double before, after; /* means of the segments on either side */
-	double p;             /* of the split when it was made, Bonferroni over the places it could have had */
+	double p;             /* of the test that found it, Bonferroni over what it chose from */
 };
 
-/* Change points by recursive binary segmentation (changes.c has the method and its error rate): at most alpha is
- * the probability of any false one in a series of normal noise. Segments have at least 3 points; steps of less than
- * min_effect (>= 0) are not reported. *out is owned by the caller (free), in order of index; none: NULL. */
+/* Change points by circular binary segmentation (changes.c has the method and its error rate): at most alpha is the
+ * probability of any false one in a series of normal noise. Segments have at least 3 points; steps of less than
+ * min_effect (>= 0) are not reported. Time n^2 a change. *out is owned by the caller (free), by index; none: NULL. */
 err_code changes_find(const double *x, size_t n, double alpha, double min_effect, struct change **out, size_t *n_out,
                       struct err *e);
 

@@ -20,7 +20,7 @@ static void bound_by_t(struct paired *out, double alpha)
 
 void paired_ratio(const struct cluster *cand, const struct cluster *base, size_t n, double alpha, struct paired *out)
 {
-	double r_cand = ratio_value(cand, n), r_base = ratio_value(base, n), w_cand = 0, w_base = 0, q = 0;
+	double r_cand = ratio_value(cand, n), r_base = ratio_value(base, n), w_cand = 0, w_base = 0, squares = 0, q = 0;
 
 	*out = (struct paired){.n = n, .too_few = n > 0 && n < PAIRED_MIN_DOCS, .delta = NAN, .se = NAN, .p = 1};
 	out->lower = out->upper = NAN;
@@ -28,10 +28,12 @@ void paired_ratio(const struct cluster *cand, const struct cluster *base, size_t
 		out->n_differ += cand[i].s != base[i].s || cand[i].w != base[i].w;
 		w_cand += cand[i].w;
 		w_base += base[i].w;
+		squares += cand[i].w * cand[i].w;
 	}
 	if (!n)
 		return;
 	out->df = (double)n - 1;
+	out->n_effective = w_cand * w_cand / squares;
 	if (!out->n_differ) {
 		out->delta = out->se = out->lower = out->upper = 0;
 		return;

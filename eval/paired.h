@@ -23,6 +23,7 @@ struct paired {
 	bool too_few;        /* documents: 1 to PAIRED_MIN_DOCS - 1, which decide nothing unless none differs */
 	double delta, se;    /* the worsening and its standard error */
 	double df;           /* degrees of freedom of t; 0: an accuracy, which has none */
+	double n_effective;  /* (sum w)^2/sum w^2 of the candidate: n for documents of one length; an accuracy: n */
 	double lower, upper; /* L and U; with delta 0 where no pair differs */
 	double p;            /* of "Delta <= 0", one-sided, before Holm */
 };
@@ -34,7 +35,9 @@ struct paired {
  * influences,
  *     u_d = (cand.s_d - r_cand cand.w_d)/sum(cand.w) - (base.s_d - r_base base.w_d)/sum(base.w),
  *     se = sqrt(D/(D-1) sum u_d^2),
- * which is section 1's where the w are the same. Student's t with D - 1 degrees of freedom gives p, L and U. */
+ * which is section 1's where the w are the same. Student's t with D - 1 degrees of freedom gives p, L and U. The level
+ * is exact for documents of one length (normal differences); with few of very unequal ones it is above alpha: simulated
+ * .055 for .05 with 8 of 1000 to 4000 tokens, .078 with 8 whose logarithm of length has sd .8. n_effective tells. */
 void paired_ratio(const struct cluster *cand, const struct cluster *base, size_t n, double alpha, struct paired *out);
 
 /* Of one group (paradigm, kind), or of all items: how many pairs, and how many of them are discordant. */

@@ -9,15 +9,15 @@
 #include "eval/special.h"
 
 /* -- the exact test -------------------------------------------------------------------------------
- * Given which m_g pairs are discordant, each is worse or better like the toss of a coin, if no group changed: b_g of
- * Binomial(m_g, 1/2), independent. Delta then orders the outcomes as T = sum a_g b_g does, a_g a multiple of 1/n_g. Groups
- * of one size: T is the number of worse pairs, and the test McNemar's of all pairs. Other sizes: the a_g are integers, and
- * the law of a sum on a lattice is computed exactly; a_g = lcm(n)/n_g, or where that lattice is too large, the integers near
- * to a multiple of 1/n_g, which is another statistic by a rounding, and as exact a test: the a_g depend on the data by the
- * number of discordant pairs alone, which is what the test is conditional on. So the level holds exactly where no group
- * changed. Where Delta <= 0 because groups' changes cancel, the variance that the test gives b_g - c_g, m_g, is on
- * average above the true one, E m_g - n_g (Delta_g)^2: the more the groups differ, the more conservative.
- * tests/test_paired.c simulates both. */
+ * Given which m_g pairs are discordant, each is worse or better like the toss of a coin, if no group changed: b_g
+ * of Binomial(m_g, 1/2), independent. Delta then orders the outcomes as T = sum a_g b_g does, a_g a multiple of
+ * 1/n_g. Groups of one size: T is the number of worse pairs, and the test McNemar's of all pairs. Other sizes: the
+ * a_g are integers, and the law of a sum on a lattice is computed exactly; a_g = lcm(n)/n_g, or where that lattice
+ * is too large, the integers near to a multiple of 1/n_g, which is another statistic by a rounding, and as exact a
+ * test: the a_g depend on the data by the number of discordant pairs alone, which is what the test is conditional
+ * on. So the level holds exactly where no group changed. Where Delta <= 0 because groups' changes cancel, the
+ * variance that the test gives b_g - c_g, m_g, is on average above the true one, E m_g - n_g (Delta_g)^2: the more
+ * the groups differ, the more conservative. tests/test_paired.c simulates both. */
 
 #define LATTICE_SIZE (1 << 22)
 
@@ -45,8 +45,8 @@ static double lattice_upper(const struct discordance *g, size_t n_groups, double
 	return sum / (double)size;
 }
 
-/* The scale that makes the lattice's size about LATTICE_SIZE (weight = sum m_g/n_g), or the sizes' least common multiple
- * where that makes it smaller. */
+/* The scale that makes the lattice's size about LATTICE_SIZE (weight = sum m_g/n_g), or the sizes' least common
+ * multiple where that makes it smaller. */
 static double lattice_grid(const struct discordance *g, size_t n_groups, double weight)
 {
 	double most = LATTICE_SIZE / weight, lcm = 1;
@@ -105,30 +105,32 @@ struct group_fit {
 	double delta, var; /* p - q, and the variance of its estimate: (p + q - (p - q)^2)/n */
 };
 
-/* p = b/(kappa + mu), q = c/(kappa - mu), r = (n - b - c)/kappa, kappa >= |mu| such that they sum to 1. Each is
- * at most 1: that bounds kappa from below, where the sum is at least 1, convex and decreasing: Newton's steps
- * stay below the root. */
+/* p = b/(kappa + mu), q = c/(kappa - mu), r = (n - b - c)/kappa, kappa >= |mu| such that they sum to 1. The
+ * unknown is d = kappa - |mu| >= 0, so that no denominator is a difference. Each share is at most 1: that bounds
+ * d from below, where the sum is at least 1, convex and decreasing: Newton's steps stay below the root. */
 static struct group_fit fit_group(const struct discordance *g, double mu)
 {
-	double b = (double)g->worse, c = (double)g->better, n = (double)g->n, m = n - b - c, p, q, slack;
-	double kappa = fmax(fmax(fabs(mu), m), fmax(b - mu, c + mu));
+	/* near: the side whose share mu makes larger, near/d; far/(d + 2 |mu|) */
+	double far = (double)(mu > 0 ? g->worse : g->better), near = (double)(mu > 0 ? g->better : g->worse);
+	double size = fabs(mu), n = (double)g->n, rest = n - near - far, a, b, c, step;
+	double d = fmax(fmax(0, rest - size), fmax(near, far - 2 * size));
 
 	for (int i = 0; i < 200; i++) {
-		double at_b = b > 0 ? b / (kappa + mu) : 0, at_c = c > 0 ? c / (kappa - mu) : 0, at_m = m / kappa;
-		double slope = at_m / kappa + (b > 0 ? at_b / (kappa + mu) : 0) + (c > 0 ? at_c / (kappa - mu) : 0);
-		double step = (at_b + at_c + at_m - 1) / slope;
-
-		if (!(step > 1e-16 * kappa))
+		a = near > 0 ? near / d : 0;
+		b = far > 0 ? far / (d + 2 * size) : 0;
+		c = rest > 0 ? rest / (d + size) : 0;
+		step = a + b + c - 1;
+		if (!(step > 0))
 			break;
-		kappa += step;
+		step /= (near > 0 ? a / d : 0) + (far > 0 ? b / (d + 2 * size) : 0) + (rest > 0 ? c / (d + size) : 0);
+		if (!(step > 1e-16 * d))
+			break;
+		d += step;
 	}
-	p = b > 0 ? b / (kappa + mu) : 0;
-	q = c > 0 ? c / (kappa - mu) : 0;
-	/* less than 1 already at kappa = |mu|: the rest is of the side that has no observed pair and gains by mu */
-	slack = fmax(0, 1 - p - q - m / kappa);
-	p += mu < 0 && g->worse == 0 ? slack : 0;
-	q += mu > 0 && g->better == 0 ? slack : 0;
-	return (struct group_fit){p - q, fmax(0, (p + q - (p - q) * (p - q)) / n)};
+	/* less than 1 already at d = 0: the rest of it is of the near side, of which no pair was observed */
+	if (d <= 0)
+		a = 1 - b - c;
+	return (struct group_fit){mu > 0 ? b - a : a - b, fmax(0, (a + b - (a - b) * (a - b)) / n)};
 }
 
 static struct group_fit fit(const struct discordance *g, size_t n_groups, double x)
@@ -179,6 +181,7 @@ void paired_accuracy(const struct discordance *groups, size_t n_groups, double a
 	}
 	if (!n_groups)
 		return;
+	out->n_effective = (double)out->n;
 	out->delta = delta;
 	out->se = sqrt(var);
 	if (!out->n_differ) {

@@ -1,5 +1,6 @@
-/* Distribution functions that the gates' statistics need: the normal, Student's t, the incomplete beta function and the
- * tails of the binomial. Relative error below 1e-10; pure. An argument outside the stated range gives NaN. */
+/* Distribution functions that the gates' statistics need: the normal, Student's t, the incomplete beta function
+ * and the tails of the binomial. Relative error below 1e-9; pure. An argument outside the stated range gives
+ * NaN. */
 #ifndef FATHOM_EVAL_SPECIAL_H
 #define FATHOM_EVAL_SPECIAL_H
 
@@ -15,9 +16,9 @@ double beta_cdf(double x, double a, double b);
 double student_cdf(double t, double df);
 double student_quantile(double p, double df);
 
-/* X successes of n >= 0 trials, each of probability p: ln P(X = k), -inf outside 0..n, and ln P(X >= k), 0 for k <= 0 and
- * -inf for k > n. In log space: no underflow. The tail sums a few standard deviations' terms, so millions of trials are
- * cheap. */
+/* X successes of n >= 0 trials, each of probability p: ln P(X = k), -inf outside 0..n, and ln P(X >= k), 0 for k
+ * <= 0 and -inf for k > n. In log space: no underflow. The tail sums a few standard deviations' terms, so
+ * millions of trials are cheap. */
 double binomial_log_pmf(int64_t k, int64_t n, double p);
 double binomial_log_upper(int64_t k, int64_t n, double p);
 
