@@ -59,7 +59,7 @@ START_TEST(students_t_is_mpmaths_and_its_quantile_scipys)
 		check_close("quantile", student_quantile(fixture_member(c, "p"), fixture_member(c, "df")),
 		            fixture_member(c, "t"), 1e-9);
 	json_free(golden);
-	/* one degree: the tangent of an angle; and the printed tables' 2.0150 (5 degrees), 1.7291 (19), one-sided .05 */
+	/* one degree: the tangent of an angle; the printed tables: 2.0150 (5 degrees), 1.7291 (19), one-sided .05 */
 	check_close("Cauchy", student_quantile(0.75, 1), 1, 1e-12);
 	ck_assert_double_eq_tol(student_quantile(0.95, 5), 2.0150, 5e-5);
 	ck_assert_double_eq_tol(student_quantile(0.95, 19), 1.7291, 5e-5);
