@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include "engine/buf.h"
 
@@ -55,6 +56,16 @@ void sha256_hex(const void *data, size_t len, char hex[SHA256_HEX])
 	int ok = EVP_Digest(data, len, digest, NULL, EVP_sha256(), NULL);
 
 	assert(ok);
+	to_hex(digest, hex);
+}
+
+void hmac_sha256_hex(const void *key, size_t key_len, const void *data, size_t len, char hex[SHA256_HEX])
+{
+	unsigned char digest[32];
+	unsigned n = 0;
+	const unsigned char *ok = HMAC(EVP_sha256(), key, (int)key_len, data, len, digest, &n);
+
+	assert(ok && n == sizeof digest);
 	to_hex(digest, hex);
 }
 

@@ -14,6 +14,8 @@ struct sha256; /* a running hash */
 struct sha256 *sha256_new(struct err *e);
 void sha256_update(struct sha256 *h, const void *data, size_t len);
 void sha256_final(struct sha256 *h, char hex[SHA256_HEX]); /* frees h */
+/* HMAC-SHA256 (RFC 2104) of data under a key. */
+void hmac_sha256_hex(const void *key, size_t key_len, const void *data, size_t len, char hex[SHA256_HEX]);
 void sha256_hex(const void *data, size_t len, char hex[SHA256_HEX]);
 
 /* Whether a file still is what it was: device, inode, size, mtime, ctime. */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "server/problem.h"
 
@@ -12,6 +13,39 @@ bool api_parse_number(const char *s, int64_t min, int64_t max, int64_t *out)
 		return false;
 	*out = strtoll(s, NULL, 10);
 	return *out >= min && *out <= max;
+}
+
+bool api_check_json(struct http_request *r)
+{
+	const char *type = http_header(r, "Content-Type");
+
+	if (!type || (strcspn(type, "; \t") == 16 && !strncasecmp(type, "application/json", 16)))
+		return true;
+	problem_send(r, 415, "Content-Type is '%.100s', not application/json", type);
+	return false;
+}
+
+err_code api_check_name(const char *what, const char *name, struct err *e)
+{
+	static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	size_t len = strlen(name);
+
+	if (len && len <= 100 && strspn(name, known) == len && *name != '.')
+		return ERR_OK;
+	return err_set(
+	    e, ERR_INPUT,
+	    "the name of %s is to have 1 to 100 letters, digits, '.', '_', '-', and not begin with '.'; it is '%.120s'",
+	    what, name);
+}
+
+bool api_read_version(struct http_request *r, int64_t *version)
+{
+	const char *text = http_query(r, "version");
+
+	if (!text || api_parse_number(text, 1, INT32_MAX, version))
+		return true;
+	problem_query(r, "version", "version is '%.40s', not a number from 1", text);
+	return false;
 }
 
 void api_send_json(struct http_request *r, unsigned status, struct buf *b)

@@ -2,6 +2,8 @@
 #ifndef FATHOM_SERVER_API_H
 #define FATHOM_SERVER_API_H
 
+#include <stdio.h>
+
 #include "engine/json.h"
 #include "server/core.h"
 #include "server/http.h"
@@ -39,6 +41,28 @@ void api_curve(struct http_request *r);
 void api_job_frequencies(struct http_request *r);
 /* api_items.c */
 void api_items(struct http_request *r);
+/* api_baseline.c */
+#define BASELINE_MAX_BODY ((size_t)128 << 20) /* results with their items */
+void api_baseline_put(struct http_request *r);
+void api_baseline_list(struct http_request *r);
+void api_baseline_get(struct http_request *r);
+void api_baseline_delete(struct http_request *r);
+void api_baseline_evidence(struct http_request *r);
+/* api_gate.c */
+void api_gate_put(struct http_request *r);
+void api_gate_list(struct http_request *r);
+void api_gate_get(struct http_request *r);
+/* api_gate_run.c */
+void api_run_create(struct http_request *r);
+void api_run_list(struct http_request *r);
+void api_run_get(struct http_request *r);
+/* api_gate_report.c */
+void api_run_json(struct http_request *r);
+void api_run_junit(struct http_request *r);
+void api_run_markdown(struct http_request *r);
+void api_gate_badge(struct http_request *r);
+/* api_history.c */
+void api_history(struct http_request *r);
 /* api_events.c */
 void api_events(struct http_request *r);
 /* api_catalog.c */
@@ -67,6 +91,29 @@ static inline struct api *api_of(const struct http_request *r)
 /* A whole decimal number, of digits only, within [min, max]. */
 bool api_parse_number(const char *s, int64_t min, int64_t max, int64_t *out);
 
+/* False, and a problem was sent, unless the body is said to be JSON, or nothing is said of it. */
+bool api_check_json(struct http_request *r);
+
+/* What names of gates and baselines are made of: 1 to 100 letters, digits, '.', '_', '-', the first no '.'.
+ * ERR_INPUT. */
+err_code api_check_name(const char *what, const char *name, struct err *e);
+
+/* ?version=N; 0 when absent. False: it was refused. */
+bool api_read_version(struct http_request *r, int64_t *version);
+
+/* A document that a thread of its own writes to an unlinked file, with a store of its own, and which is then sent: what
+ * is folded from many units must not hold up the HTTP thread. */
+typedef err_code export_fn(void *arg, struct store *s, FILE *out, struct err *e);
+struct api_export {
+	const char *type; /* Content-Type; a literal */
+	char filename[120];
+	export_fn *write;            /* on the thread */
+	void *arg;                   /* its */
+	void (*arg_free)(void *arg); /* NULL: nothing to free */
+};
+/* Takes x->arg in any case. 503 when two are being written. */
+void api_export(struct http_request *r, const struct api_export *x);
+
 /* Ends a JSON body and sends it, or 500. */
 void api_send_json(struct http_request *r, unsigned status, struct buf *b);
 
@@ -75,6 +122,12 @@ void job_write(struct json_writer *w, const char *key, const struct job *j, int6
 
 /* RFC 3339 in UTC with milliseconds; 0 writes null. */
 void api_put_time(struct json_writer *w, const char *key, int64_t unix_ms);
+
+/* The run of the path: {gate} is its gate. */
+err_code api_load_run(struct http_request *r, struct gate_run *run, struct err *e);
+
+/* The state of a run, with its jobs, and its verdict. full: with the verdict. */
+void run_write(struct json_writer *w, const char *key, const struct gate_run *run, bool full);
 
 /* A request to the core, as the `state` of the HTTP request that waits for it. Allocated by api_call_new, freed with
  * the request. */

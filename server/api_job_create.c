@@ -1,366 +1,11 @@
-/* POST /api/v1/jobs: a body becomes a draft, member by member through one table; the draft becomes a row. Everything
- * that can be refused without the model or the dataset's contents is refused here, with a pointer. */
-#include <ctype.h>
+/* POST /api/v1/jobs: a body becomes a draft, and the draft a row. */
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
-#include "engine/sha256.h"
 #include "server/api.h"
+#include "server/job_draft.h"
 #include "server/problem.h"
 
-#define MAX_NAME     200
-#define MAX_TAGS     32
-#define MAX_KEY      64
-#define MAX_PRIORITY 100
-#define MAX_POSITION 32
-#define MAX_TEXT     ((size_t)64 << 10)
-
-struct draft {
-	const struct registry *registry; /* borrowed */
-	struct json *body;               /* owned; the strings below that are not bufs are borrowed from it */
-	const struct task *task;
-	const char *name, *model, *dataset;
-	struct buf params, engine, tags; /* effective values as JSON objects, members in a fixed order */
-	int priority;
-	char hash[SHA256_HEX];
-};
-
-static void draft_free(void *data)
-{
-	struct draft *d = data;
-
-	json_free(d->body);
-	buf_release(&d->params);
-	buf_release(&d->engine);
-	buf_release(&d->tags);
-	free(d);
-}
-
-/* -- members ----------------------------------------------------------------------------------- */
-
-static bool is_given(const struct json *v)
-{
-	return v && !json_is_null(v);
-}
-
-static err_code need_string(const struct json *v, const char *what, const char **out, struct err *e)
-{
-	if (!json_is_string(v))
-		return v ? err_set(e, ERR_INPUT, "%s is to be a string, not %s", what, json_type_name(v))
-		         : err_set(e, ERR_INPUT, "%s is missing", what);
-	*out = json_string(v);
-	return ERR_OK;
-}
-
-static err_code take_model(struct draft *d, const struct json *v, struct err *e)
-{
-	char *path = NULL;
-	err_code rc = need_string(v, "model", &d->model, e);
-
-	if (!rc)
-		rc = registry_model(d->registry, d->model, &path, e);
-	free(path);
-	return rc;
-}
-
-static err_code take_task(struct draft *d, const struct json *v, struct err *e)
-{
-	const char *name = NULL;
-
-	if (need_string(v, "task", &name, e))
-		return e->code;
-	d->task = task_find(name, e);
-	return d->task ? ERR_OK : e->code;
-}
-
-static err_code take_dataset(struct draft *d, const struct json *v, struct err *e)
-{
-	struct json *params = NULL;
-	char *path = NULL;
-	bool generates;
-	err_code rc = json_parse(buf_str(&d->params), d->params.len, &params, e);
-
-	if (rc)
-		return rc;
-	generates = task_generates(d->task, params);
-	rc = task_check_dataset(d->task, params, is_given(v), e);
-	json_free(params);
-	if (!rc && generates) {
-		d->dataset = GENERATED_DATASET;
-		return ERR_OK;
-	}
-	if (!rc)
-		rc = need_string(v, "dataset", &d->dataset, e);
-	if (!rc)
-		rc = registry_dataset(d->registry, d->dataset, &path, e);
-	if (!rc && api_dataset_is_empty(path))
-		rc = err_set(e, ERR_INPUT, "dataset '%.200s' is empty", d->dataset);
-	free(path);
-	return rc;
-}
-
-static err_code take_params(struct draft *d, const struct json *v, struct err *e)
-{
-	struct json *params = NULL;
-	char pointer[sizeof e->pointer];
-	err_code rc;
-
-	if (is_given(v) && !json_is_object(v))
-		return err_set(e, ERR_INPUT, "params is to be an object, not %s", json_type_name(v));
-	rc = task_params(d->task, is_given(v) ? v : NULL, &d->params, e);
-	if (!rc)
-		rc = json_parse(buf_str(&d->params), d->params.len, &params, e);
-	if (!rc)
-		rc = task_check_names(d->task, params, d->registry, e);
-	json_free(params);
-	if (!rc)
-		return ERR_OK;
-	memcpy(pointer, e->pointer, sizeof pointer);
-	err_at(e, "/params%.180s", pointer);
-	return e->code;
-}
-
-/* choices: "auto|cpu|cuda" */
-static bool is_one_of(const char *s, const char *choices)
-{
-	size_t len = strlen(s);
-
-	for (const char *at = choices; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
-		if (len && strcspn(at, "|") == len && !memcmp(at, s, len))
-			return true;
-	return false;
-}
-
-static bool is_device(const char *s)
-{
-	if (is_one_of(s, "auto|cpu|cuda"))
-		return true;
-	return !strncmp(s, "cuda:", 5) && isdigit((unsigned char)s[5]) && strlen(s) <= 8 &&
-	       strspn(s + 5, "0123456789") == strlen(s + 5);
-}
-
-/* The scheme itself is known to the engine alone, which refuses the rest at the job's plan. */
-static err_code check_position(const struct json *v, struct err *e)
-{
-	if (!is_given(v))
-		return ERR_OK;
-	if (!json_is_object(v)) {
-		err_set(e, ERR_INPUT, "position is to be an object or null, not %s", json_type_name(v));
-		return err_at(e, "/engine/position");
-	}
-	if (json_count(v) > MAX_POSITION) {
-		err_set(e, ERR_INPUT, "position has %zu members; at most %d", json_count(v), MAX_POSITION);
-		return err_at(e, "/engine/position");
-	}
-	for (const struct json *m = json_first(v); m; m = json_next(m)) {
-		if (!json_is_object(m) && !json_is_array(m))
-			continue;
-		err_set(e, ERR_INPUT, "member '%.100s' of position is %s", json_key(m), json_type_name(m));
-		return err_at_member(e, "/engine/position", json_key(m));
-	}
-	if (!json_get_string(v, "type")) {
-		err_set(e, ERR_INPUT, "position needs a type, such as \"yarn\"");
-		return err_at(e, "/engine/position/type");
-	}
-	return ERR_OK;
-}
-
-static err_code check_engine(const struct json *v, const char **device, const char **dtype, struct err *e)
-{
-	for (const struct json *m = json_first(v); m; m = json_next(m)) {
-		const char *key = json_key(m), *s = json_string(m);
-
-		if (!strcmp(key, "position") || json_is_null(m))
-			continue;
-		if (!strcmp(key, "device")) {
-			if (!s || !is_device(s))
-				err_set(e, ERR_INPUT, "device '%.40s' is none of auto, cpu, cuda, cuda:N", s ? s : "");
-			else
-				*device = s;
-		} else if (!strcmp(key, "dtype")) {
-			if (!s || !is_one_of(s, "auto|f32|bf16|f16"))
-				err_set(e, ERR_INPUT, "dtype '%.40s' is none of auto, f32, bf16, f16", s ? s : "");
-			else
-				*dtype = s;
-		} else {
-			err_set(e, ERR_INPUT, "unknown member '%.100s'; known: device, dtype, position", key);
-		}
-		if (e->code) {
-			return err_at_member(e, "/engine", key);
-		}
-	}
-	return check_position(json_get(v, "position"), e);
-}
-
-static err_code take_engine(struct draft *d, const struct json *v, struct err *e)
-{
-	struct json_writer w = JSON_WRITER(&d->engine);
-	const char *device = "auto", *dtype = "auto";
-	const struct json *position;
-
-	if (is_given(v) && !json_is_object(v))
-		return err_set(e, ERR_INPUT, "engine is to be an object, not %s", json_type_name(v));
-	if (check_engine(v, &device, &dtype, e))
-		return e->code;
-	position = json_get(v, "position");
-	json_begin_object(&w, NULL);
-	json_put_string(&w, "device", device);
-	json_put_string(&w, "dtype", dtype);
-	if (is_given(position))
-		json_put_value(&w, "position", position);
-	else
-		json_put_null(&w, "position");
-	json_end_object(&w);
-	return ERR_OK;
-}
-
-static bool is_plain_text(const char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7F)
-			return false;
-	return true;
-}
-
-static err_code take_name(struct draft *d, const struct json *v, struct err *e)
-{
-	if (!is_given(v))
-		return ERR_OK;
-	if (need_string(v, "name", &d->name, e))
-		return e->code;
-	if (!*d->name || strlen(d->name) > MAX_NAME || !is_plain_text(d->name))
-		return err_set(e, ERR_INPUT, "name is to have 1 to %d bytes and no control characters", MAX_NAME);
-	return ERR_OK;
-}
-
-static int compare_tags(const void *a, const void *b)
-{
-	return strcmp(json_key(*(const struct json *const *)a), json_key(*(const struct json *const *)b));
-}
-
-static err_code check_tag(const struct json *m, struct err *e)
-{
-	const char *key = json_key(m), *value = json_string(m);
-
-	if (!*key || strlen(key) > MAX_KEY || strchr(key, '=') || !is_plain_text(key))
-		err_set(e, ERR_INPUT, "a tag's key is to have 1 to %d bytes, without '=' or control characters",
-		        MAX_KEY);
-	else if (!value || strlen(value) > MAX_NAME || !is_plain_text(value))
-		err_set(e, ERR_INPUT, "tag '%.64s' is to be a string of at most %d bytes, without control characters",
-		        key, MAX_NAME);
-	else
-		return ERR_OK;
-	return err_at_member(e, "/tags", key);
-}
-
-/* Sorted by key, so that equal tags give equal requests. */
-static err_code take_tags(struct draft *d, const struct json *v, struct err *e)
-{
-	struct json_writer w = JSON_WRITER(&d->tags);
-	const struct json *tags[MAX_TAGS];
-	size_t n = 0;
-
-	if (is_given(v) && !json_is_object(v))
-		return err_set(e, ERR_INPUT, "tags is to be an object of strings, not %s", json_type_name(v));
-	if (json_count(v) > MAX_TAGS)
-		return err_set(e, ERR_INPUT, "%zu tags; at most %d", json_count(v), MAX_TAGS);
-	for (const struct json *m = json_first(v); m; m = json_next(m)) {
-		if (check_tag(m, e))
-			return e->code;
-		tags[n++] = m;
-	}
-	if (n)
-		qsort(tags, n, sizeof *tags, compare_tags); /* NOLINT(bugprone-sizeof-expression): pointers are meant */
-	json_begin_object(&w, NULL);
-	for (size_t i = 0; i < n; i++)
-		json_put_string(&w, json_key(tags[i]), json_string(tags[i]));
-	json_end_object(&w);
-	return ERR_OK;
-}
-
-static err_code take_priority(struct draft *d, const struct json *v, struct err *e)
-{
-	int64_t n = 0;
-
-	if (is_given(v) && (!json_integer(v, &n) || n < -MAX_PRIORITY || n > MAX_PRIORITY))
-		return err_set(e, ERR_INPUT, "priority is to be an integer from %d to %d", -MAX_PRIORITY, MAX_PRIORITY);
-	d->priority = (int)n;
-	return ERR_OK;
-}
-
-/* In this order: params need the task, and they say whether there is need of a dataset. */
-static const struct member {
-	const char *name;
-	err_code (*take)(struct draft *d, const struct json *v, struct err *e); /* v is NULL when absent */
-} members[] = {
-    {"model", take_model},   {"task", take_task}, {"params", take_params}, {"dataset", take_dataset},
-    {"engine", take_engine}, {"name", take_name}, {"tags", take_tags},     {"priority", take_priority},
-};
-#define N_MEMBERS (sizeof members / sizeof *members)
-
-static err_code refuse_unknown(const struct json *body, struct err *e)
-{
-	size_t i;
-
-	for (const struct json *m = json_first(body); m; m = json_next(m)) {
-		for (i = 0; i < N_MEMBERS && strcmp(members[i].name, json_key(m)) != 0; i++)
-			;
-		if (i < N_MEMBERS)
-			continue;
-		err_set(e, ERR_INPUT,
-		        "unknown member '%.100s'; known: model, task, dataset, params, engine, name, tags, priority",
-		        json_key(m));
-		return err_at_member(e, "", json_key(m));
-	}
-	return ERR_OK;
-}
-
-static err_code draft_read(struct draft *d, struct err *e)
-{
-	if (!json_is_object(d->body))
-		return err_set(e, ERR_INPUT, "the body is to be an object, not %s", json_type_name(d->body));
-	if (refuse_unknown(d->body, e))
-		return e->code;
-	for (size_t i = 0; i < N_MEMBERS; i++) {
-		e->code = ERR_OK;
-		if (!members[i].take(d, json_get(d->body, members[i].name), e))
-			continue;
-		if (!e->pointer[0])
-			err_at(e, "/%s", members[i].name);
-		return e->code;
-	}
-	if (buf_check(&d->params, "params", e) || buf_check(&d->engine, "engine", e))
-		return e->code;
-	return buf_check(&d->tags, "tags", e);
-}
-
-/* Of the effective values, not of the bytes sent: spelling a default out is the same request. */
-static err_code draft_hash(struct draft *d, struct err *e)
-{
-	struct buf b = BUF_INIT(4 * MAX_TEXT);
-	struct json_writer w = JSON_WRITER(&b);
-	err_code rc;
-
-	json_begin_array(&w, NULL);
-	json_put_string(&w, NULL, d->model);
-	json_put_string(&w, NULL, task_name(d->task));
-	json_put_int(&w, NULL, task_version(d->task));
-	json_put_string(&w, NULL, d->dataset);
-	json_put_raw(&w, NULL, buf_str(&d->params));
-	json_put_raw(&w, NULL, buf_str(&d->engine));
-	json_put_string(&w, NULL, d->name);
-	json_put_raw(&w, NULL, buf_str(&d->tags));
-	json_put_int(&w, NULL, d->priority);
-	json_end_array(&w);
-	rc = buf_check(&b, "the request", e);
-	if (!rc)
-		sha256_hex(b.data, b.len, d->hash);
-	buf_release(&b);
-	return rc;
-}
-
-/* -- the request ------------------------------------------------------------------------------- */
+#define MAX_KEY 200
 
 static bool is_key(const char *s)
 {
@@ -369,20 +14,18 @@ static bool is_key(const char *s)
 	for (; s[len]; len++)
 		if (s[len] < 0x21 || s[len] > 0x7E)
 			return false;
-	return len && len <= MAX_NAME;
+	return len && len <= MAX_KEY;
 }
 
 /* False when it was refused. */
 static bool check_headers(struct http_request *r)
 {
-	const char *type = http_header(r, "Content-Type"), *key = http_header(r, "Idempotency-Key");
+	const char *key = http_header(r, "Idempotency-Key");
 
-	if (type && (strcspn(type, "; \t") != 16 || strncasecmp(type, "application/json", 16) != 0)) {
-		problem_send(r, 415, "Content-Type is '%.100s', not application/json", type);
+	if (!api_check_json(r))
 		return false;
-	}
 	if (key && !is_key(key)) {
-		problem_send(r, 400, "Idempotency-Key is to have 1 to %d visible ASCII characters", MAX_NAME);
+		problem_send(r, 400, "Idempotency-Key is to have 1 to %d visible ASCII characters", MAX_KEY);
 		return false;
 	}
 	return true;
@@ -415,10 +58,24 @@ static void created(struct http_request *r)
 	api_send_json(r, 202, &b);
 }
 
+struct creation {
+	struct json *body; /* owned, as the draft, which borrows from it */
+	struct job_draft *draft;
+};
+
+static void creation_free(void *data)
+{
+	struct creation *n = data;
+
+	job_draft_free(n->draft);
+	json_free(n->body);
+	free(n);
+}
+
 void api_job_create(struct http_request *r)
 {
 	struct api_call *c;
-	struct draft *d;
+	struct creation *n;
 	struct err e = {0};
 
 	if (!check_headers(r))
@@ -426,34 +83,22 @@ void api_job_create(struct http_request *r)
 	c = api_call_new(r, REQUEST_CREATE);
 	if (!c)
 		return;
-	d = mem_zalloc(1, sizeof *d, &e);
-	if (!d) {
+	n = mem_zalloc(1, sizeof *n, &e);
+	if (!n) {
 		problem_error(r, &e);
 		return;
 	}
-	c->data = d;
-	c->data_free = draft_free;
-	d->registry = &api_of(r)->registry;
-	d->params = d->engine = d->tags = BUF_INIT(MAX_TEXT);
-	if (json_parse(buf_str(&r->body), r->body.len, &d->body, &e)) {
+	c->data = n;
+	c->data_free = creation_free;
+	if (json_parse(buf_str(&r->body), r->body.len, &n->body, &e)) {
 		problem_send(r, 400, "%s", e.msg);
 		return;
 	}
-	if (draft_read(d, &e) || draft_hash(d, &e)) {
+	if (job_draft_read(&api_of(r)->registry, n->body, &n->draft, &e)) {
 		problem_error(r, &e);
 		return;
 	}
-	c->core.create = (struct job_new){
-	    .name = d->name,
-	    .model = d->model,
-	    .task = task_name(d->task),
-	    .dataset = d->dataset,
-	    .params = buf_str(&d->params),
-	    .engine = buf_str(&d->engine),
-	    .tags = buf_str(&d->tags),
-	    .priority = d->priority,
-	    .idempotency_key = http_header(r, "Idempotency-Key"),
-	    .request_hash = d->hash,
-	};
+	c->core.create = job_draft_row(n->draft);
+	c->core.create.idempotency_key = http_header(r, "Idempotency-Key");
 	api_call_submit(r, created);
 }

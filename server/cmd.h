@@ -10,6 +10,8 @@ int cmd_serve(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_frequencies(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
+int cmd_judge(int argc, char **argv);  /* cmd_judge.c */
+int cmd_notify(int argc, char **argv); /* the same */
 int cmd_tokenize(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_submit(int argc, char **argv);

@@ -98,7 +98,7 @@ static err_code recover(struct core *c, struct err *e)
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = core_load_job(c, ids[i], e);
 	free(ids);
-	return rc;
+	return rc ? rc : gate_run_load_all(c, e);
 }
 
 static err_code open_fds(struct core *c, struct err *e)
@@ -151,6 +151,7 @@ void core_free(struct core *c)
 		return;
 	describe_cancel_all(c);
 	tokens_cancel_all(c);
+	gate_run_close_all(c);
 	supervise_close(c);
 	scheduler_release(&c->sched);
 	store_close(c->store);
@@ -242,6 +243,10 @@ static err_code write_request(struct core *c, struct request *r, struct err *e)
 		return store_job_cancel(c->store, r->job, &now, e);
 	case REQUEST_RESTART:
 		return store_job_restart(c->store, r->job, e);
+	case REQUEST_RUN:
+		return store_run_insert(c->store, &r->run, &r->job, e);
+	case REQUEST_STORE:
+		return r->write(c->store, r->data, e);
 	default:
 		assert(r->kind == REQUEST_DELETE);
 		return store_job_delete(c->store, r->job, e);
@@ -263,11 +268,29 @@ static err_code write_group(struct core *c, struct request *list, struct err *e)
 	return core_store_end(c, rc, e);
 }
 
+static err_code apply_run(struct core *c, int64_t id, struct err *e)
+{
+	struct gate_run row = {0};
+	err_code rc = store_run_get(c->store, id, &row, e);
+
+	for (size_t i = 0; !rc && i < row.n_measures; i++)
+		rc = core_load_job(c, row.measures[i].job, e);
+	for (size_t i = 0; !rc && i < row.n_measures; i++)
+		core_changed(c, row.measures[i].job);
+	gate_run_release(&row);
+	return rc ? rc : gate_run_load(c, id, e);
+}
+
 /* Brings the scheduler up to what the commit made true. */
 static err_code apply_request(struct core *c, const struct request *r, struct err *e)
 {
-	struct sched_job *j = scheduler_find(&c->sched, r->job);
+	struct sched_job *j;
 
+	if (r->kind == REQUEST_STORE)
+		return ERR_OK;
+	if (r->kind == REQUEST_RUN)
+		return apply_run(c, r->job, e);
+	j = scheduler_find(&c->sched, r->job);
 	if (r->kind == REQUEST_CREATE && !r->existed)
 		return core_load_job(c, r->job, e);
 	if (r->kind == REQUEST_RESTART) {
@@ -328,8 +351,8 @@ static err_code serve_requests(struct core *c, struct err *e)
 		/* a failure here is ours alone: what was asked for is stored, and is read anew by the next start */
 		if (!r->err.code && !rc)
 			rc = apply_request(c, r, e);
-		if (!r->err.code && !(r->kind == REQUEST_CREATE && r->existed))
-			core_changed(c, r->job);
+		if (!r->err.code && r->kind != REQUEST_STORE && !(r->kind == REQUEST_CREATE && r->existed))
+			core_changed(c, r->kind == REQUEST_RUN ? -r->job : r->job);
 		r->done(r);
 	}
 	return rc;
@@ -369,6 +392,7 @@ static int timeout_until(const struct core *c, int64_t latest_ms)
 
 	at = describe < at ? describe : at;
 	at = tokens_deadline(c) < at ? tokens_deadline(c) : at;
+	at = gate_run_deadline(c) < at ? gate_run_deadline(c) : at;
 	at = latest_ms < at ? latest_ms : at;
 	if (c->retry_ms > now && c->retry_ms < at)
 		at = c->retry_ms;
@@ -380,7 +404,7 @@ static int timeout_until(const struct core *c, int64_t latest_ms)
 /* Waits for something to happen, until latest_ms at most, and moves bytes. */
 static void wait_and_move(struct core *c, int64_t latest_ms)
 {
-	struct pollfd fds[2 + (SCHEDULER_MAX_WORKERS + DESCRIBE_MAX + 1) * LINK_FDS] = {
+	struct pollfd fds[2 + (SCHEDULER_MAX_WORKERS + DESCRIBE_MAX + GATE_RUN_CHILDREN + 1) * LINK_FDS] = {
 	    {.fd = c->signal_fd, .events = POLLIN}, {.fd = c->wake_fd, .events = POLLIN}};
 	bool pause = core_store_waits(c, clock_mono_ms());
 	size_t n = 2, at = 2;
@@ -391,6 +415,7 @@ static void wait_and_move(struct core *c, int64_t latest_ms)
 			n += LINK_FDS;
 		}
 	n += tokens_poll(c, fds + n);
+	n += gate_run_poll(c, fds + n);
 	n += describe_poll(c, fds + n);
 	if (poll(fds, n, timeout_until(c, latest_ms)) <= 0)
 		return;
@@ -401,6 +426,7 @@ static void wait_and_move(struct core *c, int64_t latest_ms)
 			at += LINK_FDS;
 		}
 	at += tokens_handle(c, fds + at);
+	at += gate_run_handle(c, fds + at);
 	describe_handle(c, fds + at);
 }
 
@@ -422,6 +448,7 @@ static err_code drain(struct core *c, struct err *e)
 	describe_cancel_all(c);
 	score_cancel_all(c);
 	tokens_cancel_all(c);
+	gate_run_close_all(c);
 	supervise_shut(c);
 	while (supervise_any(c) && clock_mono_ms() < deadline) {
 		supervise_step(c, clock_mono_ms());
@@ -450,6 +477,8 @@ err_code core_run(struct core *c, struct err *e)
 		score_step(c);
 		if (!core_store_waits(c, now))
 			settle_jobs(c);
+		if (!core_store_waits(c, now))
+			gate_run_step(c, now);
 		assign_all(c);
 		view_publish(c);
 		if (c->refusals >= MAX_REFUSALS) {

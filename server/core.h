@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "eval/eval.h"
-#include "server/store.h"
+#include "server/store_gate.h"
 
 struct core;
 
@@ -21,7 +21,8 @@ struct core_options {
 	struct registry registry;
 	int64_t hang_ms;   /* a busy worker whose count of tokens stands still so long is killed; 0: 120 s */
 	int64_t cancel_ms; /* as is one that has not stopped so long after a cancel; 0: 10 s */
-	/* Called on the core thread when a job changed (state, progress, plan, deletion): wakes who waits for it. */
+	/* Called on the core thread when a job changed (state, progress, plan, deletion), or, with its number negative,
+	 * a gate's run: wakes who waits for it. */
 	void (*on_change)(void *arg, int64_t job);
 	void *arg;
 };
@@ -42,6 +43,8 @@ enum request_kind {
 	REQUEST_CANCEL,   /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
 	REQUEST_RESTART,  /* in: job          a final or waiting job: units dropped, queued again */
 	REQUEST_DELETE,   /* in: job          ERR_CONFLICT unless final */
+	REQUEST_RUN,      /* in: run.         out: job, the run's number; its jobs are queued */
+	REQUEST_STORE,    /* in: write, data  any change of the store that memory knows nothing of */
 	REQUEST_DESCRIBE, /* in: model        out: text (description JSON); by a short-lived worker, cached */
 	REQUEST_SCORE,    /* in: id, line     out: reply (the worker's `scored` event) */
 	REQUEST_TOKENS    /* in: id, line     out: reply (`tokens`); by a worker without a device */
@@ -50,10 +53,13 @@ enum request_kind {
 struct request {
 	enum request_kind kind;
 	int64_t job;
-	struct job_new create; /* strings borrowed until done */
-	const char *model;     /* borrowed until done */
-	int64_t id;            /* SCORE, TOKENS: the wire's "request", unique */
-	struct buf line;       /* SCORE, TOKENS: the command (eval/wire.h); the requester's */
+	struct job_new create;                                         /* strings borrowed until done */
+	struct run_new run;                                            /* the same */
+	err_code (*write)(struct store *s, void *data, struct err *e); /* on the core thread, in a transaction */
+	void *data;                                                    /* borrowed until done */
+	const char *model;                                             /* borrowed until done */
+	int64_t id;                                                    /* SCORE, TOKENS: the wire's "request", unique */
+	struct buf line; /* SCORE, TOKENS: the command (eval/wire.h); the requester's */
 	/* out */
 	struct err err;
 	bool existed;       /* CREATE: answered by an idempotency key */

@@ -23,10 +23,11 @@
  *   settle.c     what memory owes the store: results, failures, cancels, reasons to wait
  *   supervise.c  worker processes: started, read, watched, killed, buried
  *   describe.c   short-lived workers that describe models, on links of their own
+ *   gate_run.c   runs of gates: waits for their jobs, then children that judge them and call webhooks
  *   score.c      scoring requests: to a worker and back, beside its jobs
  *   tokens.c     a worker without a device that answers for tokenizers
  *
- * These nine are one room: they share struct core, and nobody else includes this header. Below it, and knowing nothing
+ * These ten are one room: they share struct core, and nobody else includes this header. Below it, and knowing nothing
  * of it: scheduler.c (decides; no SQL, no process, no clock) with scheduler_suit.c (which worker may do which job),
  * link.c (one process and its pipes), launcher.c (from a spec to argv and environment), store_*.c. */
 #ifndef FATHOM_SERVER_CORE_PRIVATE_H
@@ -70,6 +71,7 @@ struct worker_view {
 };
 
 struct describe;
+struct open_run;
 
 struct core {
 	struct core_options o; /* borrowed strings */
@@ -78,6 +80,7 @@ struct core {
 	struct slot slots[SCHEDULER_MAX_WORKERS];
 	size_t n_slots;
 	struct describe *describes; /* owned list, oldest first */
+	struct open_run *runs;      /* owned list, oldest first */
 	struct request *scores;     /* not owned; oldest first */
 	unsigned scores_given_up;   /* in a row */
 	struct {
@@ -143,6 +146,16 @@ void describe_cancel_all(struct core *c);
 size_t describe_poll(const struct core *c, struct pollfd *fds); /* at most DESCRIBE_MAX * LINK_FDS */
 void describe_handle(struct core *c, const struct pollfd *fds);
 int64_t describe_deadline(const struct core *c);
+
+/* gate_run.c */
+err_code gate_run_load_all(struct core *c, struct err *e); /* what the last server left unfinished */
+err_code gate_run_load(struct core *c, int64_t id, struct err *e);
+void gate_run_step(struct core *c, int64_t now_ms);
+void gate_run_close_all(struct core *c);
+#define GATE_RUN_CHILDREN 2
+size_t gate_run_poll(const struct core *c, struct pollfd *fds); /* at most GATE_RUN_CHILDREN * LINK_FDS; how many */
+size_t gate_run_handle(struct core *c, const struct pollfd *fds);
+int64_t gate_run_deadline(const struct core *c);
 
 /* score.c */
 void score_request(struct core *c, struct request *r);

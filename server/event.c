@@ -191,7 +191,17 @@ static err_code copy_pins(const struct job_pins *from, struct job_pins *to, stru
 	return to->model && to->tokenizer && to->dataset && to->signature ? ERR_OK : ERR_MEMORY;
 }
 
-static err_code pin(struct wire_event *v, const struct plan *p, struct err *e)
+/* In the transaction of its first plan. */
+static err_code take_cached(struct wire_event *v, int64_t *from, struct err *e)
+{
+	struct err ignored; /* one that is not known here may be the worker's; it is computed */
+	const struct task *t = task_find(v->job->task, &ignored);
+
+	return t ? store_job_take_cached(v->c->store, v->job->id, task_version(t), from, e) : ERR_OK;
+}
+
+/* *from: the job whose units it took, or 0. */
+static err_code pin(struct wire_event *v, const struct plan *p, int64_t *from, struct err *e)
 {
 	struct sched_job *j = v->job;
 	struct store *s = v->c->store;
@@ -202,6 +212,8 @@ static err_code pin(struct wire_event *v, const struct plan *p, struct err *e)
 		rc = store_begin(s, e);
 	if (!rc)
 		rc = store_job_plan(s, j->id, buf_str(&p->text), &p->pins, p->n_units, p->tokens, e);
+	if (!rc)
+		rc = take_cached(v, from, e);
 	rc = core_store_end(v->c, rc, e);
 	if (rc)
 		goto out;
@@ -210,6 +222,9 @@ static err_code pin(struct wire_event *v, const struct plan *p, struct err *e)
 	core_changed(v->c, j->id);
 	log_info("job %lld: planned by %s: %lld units, %lld tokens", (long long)j->id, v->slot->name,
 	         (long long)p->n_units, (long long)p->tokens);
+	if (*from)
+		log_info("job %lld: the same as job %lld: nothing is to be computed", (long long)j->id,
+		         (long long)*from);
 out:
 	job_pins_release(&kept);
 	return rc;
@@ -220,6 +235,7 @@ static err_code on_planned(struct wire_event *v, struct err *e)
 	struct plan p = {.text = BUF_INIT(WIRE_MAX_LINE)};
 	const char *difference;
 	struct err why;
+	int64_t from = 0;
 	err_code rc = ERR_OK;
 
 	if (!v->mine)
@@ -233,7 +249,7 @@ static err_code on_planned(struct wire_event *v, struct err *e)
 		goto out;
 	}
 	if (!v->job->pins.signature)
-		rc = pin(v, &p, e);
+		rc = pin(v, &p, &from, e);
 	if (rc)
 		goto out;
 	difference = v->job->units ? changed(v->job, &p) : NULL;
@@ -243,6 +259,8 @@ static err_code on_planned(struct wire_event *v, struct err *e)
 		scheduler_plan_failed(&v->c->sched, v->w, &why);
 	} else {
 		rc = scheduler_planned(&v->c->sched, v->w, p.unit_tokens, (uint32_t)p.n_units, e);
+		for (uint32_t u = 0; !rc && from && u < (uint32_t)p.n_units; u++)
+			scheduler_unit_done(v->job, u);
 	}
 out:
 	plan_release(&p);

@@ -144,6 +144,11 @@ void job_write(struct json_writer *w, const char *key, const struct job *j, int6
 	put_json(w, "params", j->params);
 	put_json(w, "engine", j->engine);
 	put_json(w, "tags", j->tags);
+	json_put_bool(w, "cache", j->cache);
+	if (j->cached_from)
+		json_put_int(w, "cached_from", j->cached_from);
+	else
+		json_put_null(w, "cached_from");
 	json_put_int(w, "priority", j->priority);
 	put_progress(w, j, live_tokens);
 	api_put_time(w, "created_at", j->created_ms);

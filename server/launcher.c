@@ -55,10 +55,27 @@ static bool is_placement(const char *variable, bool command)
 	return !command && starts_with(variable, "SLURM_");
 }
 
+/* Takes argv, and adds the environment. */
+static err_code finish(struct list *argv, bool command, const char *name, struct launch *out, struct err *e)
+{
+	struct list envp = {0};
+
+	for (char **v = environ; *v; v++)
+		if (!is_placement(*v, command))
+			list_push(&envp, *v);
+	if (argv->failed || envp.failed || !envp.items) {
+		list_free(argv->items);
+		list_free(envp.items);
+		return err_set(e, ERR_MEMORY, "out of memory starting '%s'", name);
+	}
+	*out = (struct launch){argv->items, envp.items};
+	return ERR_OK;
+}
+
 err_code launch_make(const char *spec, const char *self, const struct registry *r, struct launch *out, struct err *e)
 {
 	bool command = strchr(spec, ' ') != NULL;
-	struct list argv = {0}, envp = {0};
+	struct list argv = {0};
 	struct buf line = BUF_INIT(1 << 20);
 
 	if (command) {
@@ -80,18 +97,18 @@ err_code launch_make(const char *spec, const char *self, const struct registry *
 		list_push(&argv, "--datasets");
 		list_push(&argv, r->dataset_dirs[i]);
 	}
-	for (char **v = environ; *v; v++)
-		if (!is_placement(*v, command))
-			list_push(&envp, *v);
 	argv.failed |= line.failed;
 	buf_release(&line);
-	if (argv.failed || envp.failed || !envp.items) {
-		list_free(argv.items);
-		list_free(envp.items);
-		return err_set(e, ERR_MEMORY, "out of memory starting worker '%s'", spec);
-	}
-	*out = (struct launch){argv.items, envp.items};
-	return ERR_OK;
+	return finish(&argv, command, spec, out, e);
+}
+
+err_code launch_self(const char *const *args, struct launch *out, struct err *e)
+{
+	struct list argv = {0};
+
+	for (const char *const *s = args; *s; s++)
+		list_push(&argv, *s);
+	return finish(&argv, false, args[0], out, e);
 }
 
 void launch_release(struct launch *l)

@@ -12,6 +12,8 @@ struct launch {
  * Any other is a command for the shell ("ssh host fathom worker --device cuda:0"), which names its own
  * folders. */
 err_code launch_make(const char *spec, const char *self, const struct registry *r, struct launch *out, struct err *e);
+/* This program (argv[0] is its path) with the arguments up to a NULL. */
+err_code launch_self(const char *const *argv, struct launch *out, struct err *e);
 void launch_release(struct launch *l);
 
 #endif

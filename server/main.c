@@ -11,12 +11,14 @@
 static const struct command {
 	const char *name;
 	int (*run)(int argc, char **argv);
-	const char *summary;
+	const char *summary; /* NULL: a child of serve, of no use to people */
 } commands[] = {
     {"serve", cmd_serve, "run the server: HTTP API, queue, workers, web page"},
     {"run", cmd_run, "evaluate one model in this process, without a server"},
     {"frequencies", cmd_frequencies, "map how much each layer uses each frequency of its positions"},
     {"worker", cmd_worker, "own one device; started by serve, speaks JSON on stdin and stdout"},
+    {"judge", cmd_judge, NULL},
+    {"notify", cmd_notify, NULL},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
     {"generate", cmd_generate, "print a dataset that a task makes itself"},
     {"submit", cmd_submit, "queue an evaluation on a running server"},
@@ -44,7 +46,8 @@ static void print_usage(FILE *out)
 	      "commands:\n",
 	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].summary);
+		if (commands[i].summary)
+			fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].summary);
 	fputs("\n`fathom COMMAND --help` describes one. `fathom --version` prints the version.\n"
 	      "Exit status: 0 ok, 1 the evaluation failed, 2 usage or bad input, 3 inconclusive.\n",
 	      out);

@@ -21,12 +21,16 @@ static const char *title_of(unsigned status)
 		return "Method Not Allowed";
 	case 409:
 		return "Conflict";
+	case 412:
+		return "Precondition Failed";
 	case 413:
 		return "Content Too Large";
 	case 415:
 		return "Unsupported Media Type";
 	case 422:
 		return "Unprocessable Content";
+	case 428:
+		return "Precondition Required";
 	case 503:
 		return "Service Unavailable";
 	default:

@@ -27,6 +27,20 @@ static const struct route routes[] = {
     {"GET", "/api/v1/jobs/{id}/events", "after", api_events},
     {"GET", "/api/v1/events", "after", api_events},
     {"GET", "/api/v1/curve.svg", "metric jobs", api_curve},
+    {"POST", "/api/v1/baselines", "", api_baseline_put},
+    {"GET", "/api/v1/baselines", "", api_baseline_list},
+    {"GET", "/api/v1/baselines/{baseline}", "version", api_baseline_get},
+    {"DELETE", "/api/v1/baselines/{baseline}", "", api_baseline_delete},
+    {"GET", "/api/v1/baselines/{baseline}/evidence", "version", api_baseline_evidence},
+    {"POST", "/api/v1/gates", "", api_gate_put},
+    {"GET", "/api/v1/gates", "", api_gate_list},
+    {"GET", "/api/v1/gates/{gate}", "version", api_gate_get},
+    {"GET", "/api/v1/gates/{gate}/badge.svg", "branch", api_gate_badge},
+    {"POST", "/api/v1/gates/{gate}/runs", "wait", api_run_create},
+    {"GET", "/api/v1/gates/{gate}/runs", "state model branch verdict limit after", api_run_list},
+    {"GET", "/api/v1/gates/{gate}/runs/{id}", "wait", api_run_get},
+    {"GET", "/api/v1/gates/{gate}/runs/{id}.json", "", api_run_json},
+    {"GET", "/api/v1/history", "gate rule task dataset metric length group branch limit", api_history},
     {"GET", "/api/v1/models", "", api_model_list},
     {"GET", "/api/v1/models/{name}", "", api_model_get},
     {"GET", "/api/v1/tasks", "", api_task_list},
@@ -59,14 +73,20 @@ static const char *match_id(const char *s, int64_t *id)
 {
 	size_t n = strspn(s, "0123456789");
 
-	if (!n || n > 18 || *s == '0' || (s[n] && s[n] != '/'))
+	if (!n || n > 18 || *s == '0' || (s[n] && s[n] != '/' && s[n] != '.'))
 		return NULL;
 	*id = strtoll(s, NULL, 10);
 	return s + n;
 }
 
-/* *name is the undecoded tail of a {name} path. */
-static bool match_path(const char *pattern, const char *path, int64_t *id, const char **name)
+/* What stands for a name in a path, as it was sent. */
+struct tail {
+	const char *s;
+	size_t len;
+};
+
+/* {name} is all that is left of the path; any other text, such as {gate}, goes up to the next slash. */
+static bool match_path(const char *pattern, const char *path, int64_t *id, struct tail *name)
 {
 	while (*pattern) {
 		if (!strncmp(pattern, "{id}", 4)) {
@@ -74,9 +94,15 @@ static bool match_path(const char *pattern, const char *path, int64_t *id, const
 			if (!path)
 				return false;
 			pattern += 4;
-		} else if (*pattern == '{') {
-			*name = path;
+		} else if (!strcmp(pattern, "{name}")) {
+			*name = (struct tail){path, strlen(path)};
 			return *path != '\0';
+		} else if (*pattern == '{') {
+			*name = (struct tail){path, strcspn(path, "/")};
+			if (!name->len)
+				return false;
+			path += name->len;
+			pattern = strchr(pattern, '}') + 1;
 		} else if (*pattern++ != *path++) {
 			return false;
 		}
@@ -97,7 +123,7 @@ static bool matches_all(const struct route *t)
 /* The methods that a path has, as the value of Allow; "" for a path that only the last route matches. */
 static void allowed_methods(const char *path, char *allow, size_t size)
 {
-	const char *name;
+	struct tail name;
 	int64_t id;
 
 	*allow = '\0';
@@ -195,13 +221,15 @@ static bool check_query(struct http_request *r, const struct route *t)
 
 size_t routes_max_body(const char *path)
 {
+	if (!strcmp(path, "/api/v1/baselines"))
+		return BASELINE_MAX_BODY;
 	return openai_owns(path) ? OPENAI_MAX_BODY : HTTP_MAX_BODY;
 }
 
 void routes_dispatch(struct http_request *r)
 {
 	const struct route *t = NULL;
-	const char *name = NULL;
+	struct tail name = {0};
 	char allow[100];
 
 	if (r->body_too_large) {
@@ -224,8 +252,8 @@ void routes_dispatch(struct http_request *r)
 	}
 	if (!check_query(r, t))
 		return;
-	if (name) {
-		r->name = http_decode(name, strlen(name));
+	if (name.s && strchr(t->path, '{')) {
+		r->name = http_decode(name.s, name.len);
 		if (!r->name) {
 			problem_send(r, 400, "the path is not percent-encoded UTF-8");
 			return;

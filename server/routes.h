@@ -7,7 +7,7 @@
 #include "server/http.h"
 
 struct route {
-	const char *method, *path; /* {id}: a number; {name}: text, decoded */
+	const char *method, *path; /* {id}: a number; {name}: what is left, other names: up to a slash; decoded */
 	const char *query;         /* the parameters that it knows, by spaces */
 	http_handler *handler;
 };

@@ -49,15 +49,18 @@ struct job {
 	int64_t total_tokens, done_tokens; /* of units */
 	double seconds;                    /* engine time of stored units */
 	char *error;                       /* {"code","message","pointer"?,"units":[...]}; NULL: none */
-	char *waiting;  /* why a queued job does not start ("no worker with signature ..."); NULL: none */
-	char *result;   /* the result object; or, failed, what stands under "partial"; NULL: none */
-	char *headline; /* the result's metric that lists show (result_headline); NULL: none */
+	char *waiting;       /* why a queued job does not start ("no worker with signature ..."); NULL: none */
+	char *result;        /* the result object; or, failed, what stands under "partial"; NULL: none */
+	char *headline;      /* the result's metric that lists show (result_headline); NULL: none */
+	bool cache;          /* it may take the units of an earlier job that computed the same */
+	int64_t cached_from; /* the job that it took them from; 0: it computed its own */
 };
 void job_release(struct job *j); /* frees the strings, zeroes */
 
 struct job_new {
 	const char *name, *model, *task, *dataset, *params, *engine, *tags;
 	int priority;
+	bool cache;
 	const char *idempotency_key; /* NULL: none */
 	const char *request_hash;    /* sha256 of the canonical request, compared when the key is known */
 };
@@ -77,7 +80,7 @@ struct job_filter {
 err_code store_job_list(struct store *s, const struct job_filter *f, struct job **jobs, size_t *n, struct err *e);
 /* How many jobs are in each state, and the tokens that the unfinished ones have yet to score, as far as planned. */
 err_code store_job_totals(struct store *s, int64_t n[JOB_N_STATES], int64_t *tokens_left, struct err *e);
-err_code store_job_delete(struct store *s, int64_t id, struct err *e); /* ERR_CONFLICT unless final */
+err_code store_job_delete(struct store *s, int64_t id, struct err *e); /* ERR_CONFLICT unless final and free */
 
 /* -- units (store_unit.c) ---------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 
 #include "engine/clock.h"
 #include "engine/json.h"
+#include "server/store_gate.h"
 
 static const char *const state_names[JOB_N_STATES] = {"queued",    "running", "cancelling",
                                                       "succeeded", "failed",  "cancelled"};
@@ -59,7 +60,7 @@ void job_pins_release(struct job_pins *p)
 #define COLUMNS                                                                                                        \
 	"id, state, name, model, task, dataset, params, engine, tags, priority, created_ms, started_ms, finished_ms, " \
 	"plan, n_units, done_units, failed_units, total_tokens, done_tokens, seconds, error, waiting, "                \
-	"headline, "
+	"headline, cache, cached_from, "
 
 static err_code read_job(sqlite3_stmt *row, struct job *out, struct err *e)
 {
@@ -91,7 +92,9 @@ static err_code read_job(sqlite3_stmt *row, struct job *out, struct err *e)
 	j.error = store_text(row, 20, &failed);
 	j.waiting = store_text(row, 21, &failed);
 	j.headline = store_text(row, 22, &failed);
-	j.result = store_text(row, 23, &failed);
+	j.cache = sqlite3_column_int(row, 23);
+	j.cached_from = sqlite3_column_int64(row, 24);
+	j.result = store_text(row, 25, &failed);
 	if (failed) {
 		job_release(&j);
 		return err_set(e, ERR_MEMORY, "out of memory reading a job");
@@ -267,10 +270,11 @@ err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id,
 	}
 	rc = store_run(s, e, NULL,
 	               "INSERT INTO job (name, model, task, dataset, params, engine, tags, priority, created_ms,"
-	               " idempotency_key, request_hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-	               "sssssssiiss", n->name, n->model, n->task, n->dataset, n->params, n->engine ? n->engine : "{}",
+	               " idempotency_key, request_hash, cache)"
+	               " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+	               "sssssssiissi", n->name, n->model, n->task, n->dataset, n->params, n->engine ? n->engine : "{}",
 	               n->tags ? n->tags : "{}", (int64_t)n->priority, clock_unix_ms(), n->idempotency_key,
-	               n->request_hash);
+	               n->request_hash, (int64_t)n->cache);
 	if (rc)
 		return rc;
 	*id = sqlite3_last_insert_rowid(s->db);
@@ -320,12 +324,13 @@ err_code store_job_totals(struct store *s, int64_t n[JOB_N_STATES], int64_t *tok
 err_code store_job_delete(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	/* units go by their reference's ON DELETE CASCADE */
-	err_code rc = store_run(s, e, &changes,
-	                        "DELETE FROM job WHERE id = ?1"
-	                        " AND state IN ('succeeded', 'failed', 'cancelled')",
-	                        "i", id);
+	err_code rc = store_job_free(s, id, "deleted", e);
 
+	if (!rc) /* units go by their reference's ON DELETE CASCADE */
+		rc = store_run(s, e, &changes,
+		               "DELETE FROM job WHERE id = ?1"
+		               " AND state IN ('succeeded', 'failed', 'cancelled')",
+		               "i", id);
 	if (!rc && !changes)
 		rc = refuse(s, id, "deleted", e);
 	if (!rc)
@@ -472,16 +477,19 @@ err_code store_job_fail(struct store *s, int64_t id, const char *error, const ch
 err_code store_job_restart(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	err_code rc =
-	    store_run(s, e, &changes,
-	              "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL,"
-	              " finished_ms = NULL,"
-	              " plan = NULL, pin_model = NULL, pin_tokenizer = NULL, pin_dataset = NULL,"
-	              " pin_signature = NULL, n_units = 0, total_tokens = 0, done_units = 0,"
-	              " failed_units = 0, done_tokens = 0, seconds = 0, repeated_units = 0, error = NULL,"
-	              " result = NULL, headline = NULL WHERE id = ?1 AND (state IN ('succeeded', 'failed', 'cancelled')"
-	              " OR (state = 'queued' AND waiting IS NOT NULL))",
-	              "i", id);
+	err_code rc = store_job_free(s, id, "restarted", e);
+
+	if (!rc)
+		rc = store_run(
+		    s, e, &changes,
+		    "UPDATE job SET state = 'queued', waiting = NULL, started_ms = NULL,"
+		    " finished_ms = NULL, cache = 0, cached_from = NULL,"
+		    " plan = NULL, pin_model = NULL, pin_tokenizer = NULL, pin_dataset = NULL,"
+		    " pin_signature = NULL, n_units = 0, total_tokens = 0, done_units = 0,"
+		    " failed_units = 0, done_tokens = 0, seconds = 0, repeated_units = 0, error = NULL,"
+		    " result = NULL, headline = NULL WHERE id = ?1 AND (state IN ('succeeded', 'failed', 'cancelled')"
+		    " OR (state = 'queued' AND waiting IS NOT NULL))",
+		    "i", id);
 
 	if (!rc && !changes)
 		rc = refuse(s, id, "restarted", e);

@@ -7,7 +7,7 @@
 #include "server/store.h"
 #include "server/store_write.h"
 
-#define STORE_MAX_STATEMENTS 64
+#define STORE_MAX_STATEMENTS 128
 
 struct store {
 	sqlite3 *db;

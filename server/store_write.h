@@ -32,6 +32,9 @@ err_code store_job_requeue(struct store *s, int64_t id, struct err *e);         
 err_code store_job_wait(struct store *s, int64_t id, const char *why, struct err *e); /* queued; NULL: no more */
 err_code store_job_plan(struct store *s, int64_t id, const char *plan, const struct job_pins *pins, int64_t n_units,
                         int64_t total_tokens, struct err *e); /* running, once */
+/* A planned job that may (job.cache) takes all units, and their times, of a succeeded job that computed the same: of
+ * the same pins, task, version of the task, effective parameters and position. *from is that job, 0: there is none. */
+err_code store_job_take_cached(struct store *s, int64_t id, int task_version, int64_t *from, struct err *e);
 /* queued: cancelled at once; running: cancelling; cancelling: as it is. *now is the state after. */
 err_code store_job_cancel(struct store *s, int64_t id, enum job_state *now, struct err *e);
 err_code store_job_cancelled(struct store *s, int64_t id, struct err *e); /* cancelling to cancelled */
@@ -39,7 +42,7 @@ err_code store_job_cancelled(struct store *s, int64_t id, struct err *e); /* can
 err_code store_job_succeed(struct store *s, int64_t id, const char *result, const char *headline, struct err *e);
 /* running or queued to failed; `partial` (NULL: none) is the fold of the units that are there. */
 err_code store_job_fail(struct store *s, int64_t id, const char *error, const char *partial, struct err *e);
-/* A final or a waiting job to queued: units, plan and pins are dropped. */
+/* A final or a waiting job to queued: units, plan and pins are dropped, and it computes its own. */
 err_code store_job_restart(struct store *s, int64_t id, struct err *e);
 
 /* -- units ------------------------------------------------------------------------------------- */

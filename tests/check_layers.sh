@@ -22,7 +22,7 @@ $found"
 includes kernels 'kernels/[^"]*'
 includes engine 'engine/[^"]*|kernels/kernels(_cuda)?\.h'
 includes eval "eval/[^\"]*|engine/engine\\.h|$base"
-includes server "server/[^\"]*|eval/(eval|wire|catalog|gate)\\.h|engine/tokenizer\\.h|$base"
+includes server "server/[^\"]*|eval/(eval|wire|catalog|gate|changes)\\.h|engine/tokenizer\\.h|$base"
 
 # only HEADER-REGEX FILES...: a header stands in these files only
 only() {
@@ -43,11 +43,11 @@ set -- server/store_*.c server/store_private.h
 only sqlite3 "$@"
 only server/store_private "$@"
 only server/core_private server/core.c server/describe.c server/dispatch.c server/event.c server/score.c server/settle.c \
-	server/supervise.c server/tokens.c server/view.c
+	server/gate_run.c server/supervise.c server/tokens.c server/view.c
 only engine/tokenizer engine/*.* server/cmd_tokenize.c
 only 'oneapi|dnnl' kernels/matmul_cpu.c
 only cjson engine/json.c
-only curl server/client.c server/fetch.c
+only curl server/client.c server/fetch.c server/webhook.c
 only "archive" server/unpack.c
 only openssl engine/sha256.c
 only pcre2 engine/pattern.c engine/unicode.c

@@ -586,10 +586,10 @@ START_TEST(a_database_newer_than_the_program_is_refused_naming_both_versions)
 	const char *dir = fixture_tmpdir();
 	struct store *s = open_store(dir);
 
-	ck_assert_int_eq(query_int(s, "PRAGMA user_version"), 3);
+	ck_assert_int_eq(query_int(s, "PRAGMA user_version"), 4);
 	sqlite3_exec(s->db, "PRAGMA user_version = 97", NULL, NULL, NULL);
 	store_close(s);
-	ck_err(store_open(dir, false, &s, &e), ERR_CONFLICT, "version 97, newer than the 3", &e);
+	ck_err(store_open(dir, false, &s, &e), ERR_CONFLICT, "version 97, newer than the 4", &e);
 }
 END_TEST
 
@@ -611,11 +611,14 @@ START_TEST(an_old_database_is_migrated_and_keeps_its_rows)
 	ck_ok(store_job_succeed(s, id, old_result, NULL, &e), &e);
 	ck_ok(store_end(s, ERR_OK, &e), &e);
 	ck_assert_int_eq(sqlite3_exec(s->db,
+	                              "DROP TABLE gate_measure; DROP TABLE gate_run; DROP TABLE gate;"
+	                              "DROP TABLE baseline_result; DROP TABLE baseline; DROP INDEX job_pins;"
+	                              "ALTER TABLE job DROP COLUMN cache; ALTER TABLE job DROP COLUMN cached_from;"
 	                              "DROP TABLE model; ALTER TABLE job DROP COLUMN headline; PRAGMA user_version = 1",
 	                              NULL, NULL, NULL),
 	                 SQLITE_OK);
 	store_close(s);
-	ck_err(store_open(dir, true, &s, &e), ERR_CONFLICT, "older than 3", &e);
+	ck_err(store_open(dir, true, &s, &e), ERR_CONFLICT, "older than 4", &e);
 	s = open_store(dir);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM job"), 2);
 	ck_ok(store_job_get(s, id, &j, &e), &e);

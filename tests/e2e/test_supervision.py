@@ -269,7 +269,7 @@ class Supervision(unittest.TestCase):
         self.server.kill()
         db = sqlite3.connect(f"{self.server.data}/fathom.db")
         with db:
-            db.execute("UPDATE job SET state = 'running', result = NULL, finished_ms = NULL WHERE id = ?", (job,))
+            db.execute("UPDATE job SET state = 'running', result = NULL, headline = NULL, finished_ms = NULL WHERE id = ?", (job,))
         db.close()
         self.log_at = self.server.log_size()
         self.server.start()
