@@ -12,16 +12,14 @@ import { ruleRows, ruleTable, ruleText, summaryText, verdictChip } from '/verdic
 const RUNS = 50; /* a page */
 
 const href = (gate, run) => `#/gates/${encodeURIComponent(gate)}${run ? `/runs/${run}` : ''}`;
-const timeOf = (x) => Date.parse(x.finished_at ?? x.created_at ?? x.at) || 0;
+const timeOf = (x) => Date.parse(x.at ?? x.finished_at ?? x.created_at) || 0;
 const shortCommit = (commit) => (/^[0-9a-f]{12,}$/.test(commit ?? '') ? commit.slice(0, 8) : (commit ?? ''));
-const isOpen = (run) => ['queued', 'measuring', 'judging'].includes(run.state);
-const outcomeOf = (run) => run.verdict?.verdict ?? run.outcome ?? null;
+const isOpen = (run) => ['measuring', 'judging'].includes(run.state);
 
 /* A run's verdict, or how far it is. */
 function runChip(run) {
-	const outcome = outcomeOf(run);
-	if (outcome)
-		return verdictChip(outcome);
+	if (run.outcome)
+		return verdictChip(run.outcome);
 	return h('span', { class: `chip ${run.state === 'failed' ? 'failed' : 'running'}` }, run.state);
 }
 
@@ -62,16 +60,8 @@ function branchLine(gate, b) {
 		h('span', { class: 'quiet' }, [shortCommit(b.commit), timeOf(b) && age(timeOf(b))].filter(Boolean).join(' · ')));
 }
 
-/* The last judged run of each branch, of runs that stand newest first; main is the first. */
-function branchesOf(runs) {
-	const seen = new Map();
-	for (const run of runs.filter(outcomeOf)) {
-		const branch = run.tags?.branch ?? '';
-		if (!seen.has(branch))
-			seen.set(branch, { branch, run: run.id, verdict: outcomeOf(run), commit: run.tags?.commit, at: run.finished_at });
-	}
-	return [...seen.values()].sort((a, b) => (b.branch === 'main') - (a.branch === 'main'));
-}
+/* The last judged run of each branch; main is the first. */
+const branchesOf = (gate) => [...gate.branches].sort((a, b) => (b.branch === 'main') - (a.branch === 'main'));
 
 class ListView extends View {
 	constructor(root) {
@@ -80,16 +70,14 @@ class ListView extends View {
 
 	async load() {
 		const [gates, baselines] = await Promise.all([api.gates(), api.baselines()]);
-		const runs = await Promise.all(gates.map((g) => api.runs(g.name, { limit: RUNS })));
-		const more = ({ data }) => ({ branches: branchesOf(data), open: data.filter(isOpen).length });
-		return { gates: gates.map((g, i) => ({ ...g, ...more(runs[i]) })), baselines };
+		return { gates, baselines };
 	}
 
 	make({ gates, baselines }) {
 		const row = (g) => h('li', { class: 'gate' },
 			h('div', {}, h('a', { class: 'row-name', href: href(g.name) }, g.name),
-				h('span', { class: 'quiet' }, ` version ${g.version}${g.open ? ` · ${g.open} under way` : ''}`)),
-			g.branches.length ? h('ul', { class: 'branches' }, g.branches.map((b) => branchLine(g.name, b)))
+				h('span', { class: 'quiet' }, ` version ${g.version} · ${count(g.gate.rules.length)} rules`)),
+			g.branches.length ? h('ul', { class: 'branches' }, branchesOf(g).map((b) => branchLine(g.name, b)))
 				: h('p', { class: 'quiet' }, 'No verdict yet.'));
 		const none = 'No gate yet. A gate is a file of rules; fathom gate --gate gates.json --model NAME posts it and ' +
 			'runs it, and so does the API: POST /api/v1/gates.';
@@ -141,8 +129,8 @@ class GateView extends View {
 
 	async load() {
 		const [gate, runs] = await Promise.all([api.gate(this.name), this.loadRuns()]);
-		const rules = (gate.gate ?? gate.definition ?? gate).rules ?? [];
-		const branches = branchesOf(runs.data);
+		const { rules } = gate.gate;
+		const branches = branchesOf(gate);
 		const named = branches.map((b) => b.branch).filter(Boolean);
 		const branch = this.branch ?? (named.includes('main') ? 'main' : named[0]) ?? '';
 		const charted = rules.filter((r) => r.metric);
@@ -216,7 +204,7 @@ class RunView extends View {
 	}
 
 	make(run) {
-		const verdict = typeof run.verdict === 'object' ? run.verdict : null;
+		const { verdict } = run;
 		this.busy = isOpen(run);
 		this.heading.textContent = `${run.model} in ${this.gate}`;
 		this.sub.textContent = [`Run ${run.id}`, run.tags?.branch, shortCommit(run.tags?.commit), baselineText(run.baseline),
@@ -227,12 +215,11 @@ class RunView extends View {
 		const files = [['JSON', '.json'], ['JUnit', '.xml'], ['Markdown', '.md']];
 		this.tools.replaceChildren(...(verdict ? files.map(([name, suffix]) => link(name, suffix)) : []));
 		return [this.errorPart(run), this.refusedPart(verdict), this.notesPart(verdict), this.rulesPart(verdict),
-			this.jobsPart(run, verdict)];
+			this.jobsPart(run)];
 	}
 
 	errorPart(run) {
-		const text = typeof run.error === 'object' ? run.error?.message : run.error;
-		return text && h('div', { class: 'form-alert' }, h('strong', {}, 'It could not be judged: '), text);
+		return run.error && h('div', { class: 'form-alert' }, h('strong', {}, 'It could not be judged: '), run.error);
 	}
 
 	refusedPart(verdict) {
@@ -258,17 +245,15 @@ class RunView extends View {
 			h('details', { class: 'values' }, h('summary', {}, 'Values'), ruleTable(verdict.rules)));
 	}
 
-	jobsPart(run, verdict) {
-		const results = verdict?.results ?? run.jobs ?? [];
-		const line = (r) => {
-			const job = typeof r === 'object' ? (r.job ?? r.id) : r;
-			return h('li', {}, job ? h('a', { href: `#/jobs/${job}` }, `job ${job}`) : 'not measured',
-				h('span', {}, [r.measure, r.state].filter(Boolean).join(' · ')),
-				r.cached_from ? h('span', { class: 'chip' }, `from job ${r.cached_from}`)
-					: r.cached && h('span', { class: 'chip' }, 'from the store'));
-		};
-		return results.length > 0 && h('section', { class: 'panel' }, h('h2', {}, 'Measured by'),
-			h('ul', { class: 'measured' }, results.map(line)));
+	jobsPart(run) {
+		const line = (job) => h('li', {}, h('a', { href: `#/jobs/${job.id}` }, `job ${job.id}`), h('span', {}, job.measure),
+			h('span', { class: `chip ${job.state ?? ''}` }, job.state ?? 'deleted'),
+			job.cached_from > 0 && h('span', { class: 'quiet' }, `taken from job ${job.cached_from}, which measured the same`));
+		const hook = run.webhook;
+		const told = hook && ['Webhook', hook.state.replace('_', ' '), hook.tries > 1 && `${hook.tries} tries`, hook.error];
+		return h('section', { class: 'panel', 'aria-labelledby': 'jobs-of' }, h('h2', { id: 'jobs-of' }, 'Measured by'),
+			h('ul', { class: 'measured' }, run.jobs.map(line)),
+			told && h('p', { class: 'quiet' }, told.filter(Boolean).join(' · ')));
 	}
 }
 

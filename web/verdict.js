@@ -1,9 +1,9 @@
 /* A run's verdict: one row a rule, the worst first, with the bounds of its worsening drawn on an axis that all rows
- * share: in units of the rule's own minimum effect, 0 and 1 marked. A bar that ends left of 1 passes; one that begins
- * right of 0 fails. No state; the numbers themselves stand in a table. */
+ * share: in units of what the rule lets pass (the minimum effect), 0 and 1 marked. A bar that ends left of 1 passes;
+ * another fails that begins right of 0. No state; the numbers themselves stand in a table. */
 
 import { h } from '/dom.js';
-import { count, measure, metricLabel } from '/format.js';
+import { compact, count, measure, metricLabel } from '/format.js';
 import { table } from '/tables.js';
 
 const WORST_FIRST = ['error', 'fail', 'inconclusive', 'pass'];
@@ -49,28 +49,39 @@ function comparison(rule) {
 		return '';
 	if (rule.type === 'no_truncation')
 		return `${count(rule.value)} truncated`;
-	if (rule.type === 'shape' && isNumber(rule.baseline_value))
-		return `${valueText(rule.value)}, from ${valueText(rule.baseline_value)}`;
-	return isNumber(rule.baseline_value) ? `${valueText(rule.value)}, was ${valueText(rule.baseline_value)}`
-		: valueText(rule.value);
+	if (rule.type === 'shape')
+		return `ratio ${rule.value.toFixed(4)}`;
+	const unit = rule.type === 'throughput' ? ' tokens/s' : '';
+	const text = (v) => (rule.type === 'throughput' ? compact(v) : valueText(v));
+	const before = { history: 'mean' }[rule.type] ?? 'was';
+	return `${text(rule.value)}${unit}${isNumber(rule.baseline_value) ? `, ${before} ${text(rule.baseline_value)}` : ''}`;
 }
 
 /* -- the drawing ------------------------------------------------------------------------------------ */
 
-/* The worsening that a rule lets pass, or NaN where it has none. */
-const effectOf = (rule) => rule.min_effect ?? (rule.max_ratio > 1 ? Math.log(rule.max_ratio) : NaN);
+/* The worsening that a rule's statistics look for, or NaN where it has none. */
+const effectOf = (rule) => rule.min_effect ?? (rule.type === 'shape' ? Math.log(rule.limit) : NaN);
 
-/* [delta, lower, upper] in units of the minimum effect, or null where there is nothing to draw. */
-export function boundsOf(rule) {
-	const unit = effectOf(rule);
-	if (!isNumber(rule.delta) || !(unit > 0))
-		return null;
-	const [lower, upper] = [rule.lower ?? rule.delta, rule.upper ?? rule.delta];
-	return [rule.delta, lower, upper].map((v) => v / unit);
+/* The worsening that a rule lets pass: its minimum effect; of a history, the bound that the last runs set. */
+function allowedOf(rule) {
+	if (rule.type !== 'history')
+		return effectOf(rule);
+	const [from, to] = [rule.baseline_value, rule.limit].map((v) => (/^ppl/.test(rule.metric) ? Math.log(v) : v));
+	return Math.abs(to - from);
 }
 
-/* The axis of all rows: at least -1.2 to 3, and not so wide that the minimum effect cannot be seen; what is beyond is
- * cut, and marked. */
+/* [delta, lower, upper] in units of what is allowed, or null where there is nothing to draw. A bound that is null is
+ * infinite; one that is not there is none. */
+export function boundsOf(rule) {
+	const unit = allowedOf(rule);
+	if (!isNumber(rule.delta) || !(unit > 0))
+		return null;
+	const bound = (v, infinite) => (v === undefined ? rule.delta : (v ?? infinite));
+	return [rule.delta, bound(rule.lower, -Infinity), bound(rule.upper, Infinity)].map((v) => v / unit);
+}
+
+/* The axis of all rows: at least -1.2 to 3, and not so wide that what is allowed cannot be seen; what is beyond is cut,
+ * and marked. */
 export function axisOf(rules) {
 	const all = rules.map(boundsOf).filter(Boolean).flat();
 	const low = Math.max(-3, Math.min(-1.2, ...all));
@@ -89,7 +100,7 @@ function svg(tag, attributes, ...children) {
 
 const percent = (v, [low, high]) => `${(100 * (Math.min(Math.max(v, low), high) - low)) / (high - low)}%`;
 
-/* The lines at 0 and at the minimum effect, and the ground between them. */
+/* The lines at 0 and at what is allowed, and the ground between them. */
 function scaleMarks(axis) {
 	const line = (v, name) =>
 		svg('line', { x1: percent(v, axis), x2: percent(v, axis), y1: '0', y2: '100%', class: name });
@@ -111,7 +122,7 @@ function track(rule, axis) {
 		return null;
 	const [delta, lower, upper] = bounds;
 	const words = `worse by ${worseText(rule, rule.delta)}, between ${worseText(rule, rule.lower)} and ` +
-		`${worseText(rule, rule.upper)}; ${effectText(rule, effectOf(rule), 2)} matters`;
+		`${worseText(rule, rule.upper)}; ${effectText(rule, allowedOf(rule), 2)} is allowed`;
 	const bar = svg('line', { x1: percent(lower, axis), x2: percent(upper, axis), y1: '50%', y2: '50%', class: 'bar' });
 	const ends = [lower, upper].filter((v) => v >= axis[0] && v <= axis[1]).map((v) =>
 		svg('line', { x1: percent(v, axis), x2: percent(v, axis), y1: '30%', y2: '70%', class: 'bar' }));
@@ -127,7 +138,7 @@ function axisHead(axis) {
 	const text = (v, words, anchor = 'middle') =>
 		svg('text', { x: percent(v, axis), y: '70%', 'text-anchor': anchor }, words);
 	return h('li', { class: 'rule axis', 'aria-hidden': 'true' }, svg('svg', { class: 'track' },
-		text(axis[0], 'better', 'start'), text(0, '0'), text(1, 'min. effect', 'start'), text(axis[1], 'worse', 'end')));
+		text(axis[0], 'better', 'start'), text(0, '0'), text(1, 'allowed'), text(axis[1], 'worse', 'end')));
 }
 
 /* -- rows and numbers ------------------------------------------------------------------------------- */
@@ -148,12 +159,12 @@ export function ruleRows(rules) {
 	return h('ul', { class: drawn ? 'rules drawn' : 'rules' }, drawn && axisHead(axis), sorted.map((r) => row(r, axis)));
 }
 
-const limitText = (rule) => {
-	if (isNumber(rule.limit))
-		return valueText(rule.limit);
-	const bounds = [['≥', rule.min], ['≤', rule.max], ['ratio ≤', rule.max_ratio], ['ratio ≥', rule.min_ratio]];
-	return bounds.filter(([, v]) => isNumber(v)).map(([sign, v]) => `${sign} ${v}`).join(', ') || '–';
-};
+function limitText(rule) {
+	if (!isNumber(rule.limit))
+		return '–';
+	const words = { shape: 'ratio ≤ ', throughput: 'ratio ≥ ' }[rule.type];
+	return words ? `${words}${rule.limit}` : valueText(rule.limit);
+}
 
 /* All numbers of a verdict's rules. */
 export function ruleTable(rules) {
