@@ -131,6 +131,32 @@ class OpenApi(ServerTest):
                 self.assertEqual(reply.status, 200, reply.body)
                 self.fits(self.reply_schema("POST", path, 200), reply.json())
 
+    def test_the_example_of_a_gate_runs_and_all_replies_are_as_documented(self):
+        schemas = self.document["components"]["schemas"]
+        job = self.server.wait(self.server.ask("POST", "/api/v1/jobs", schemas["JobNew"]["example"]).json()["id"])
+        steps = (("/api/v1/baselines", {**schemas["BaselineNew"]["example"], "jobs": [job["id"]]}, "/api/v1/baselines", 201),
+                 ("/api/v1/gates", schemas["GateNew"]["example"], "/api/v1/gates", 201),
+                 ("/api/v1/gates", schemas["GateNew"]["example"], "/api/v1/gates", 200),
+                 ("/api/v1/gates/long-context/runs?wait=60", schemas["RunNew"]["example"], "/api/v1/gates/{gate}/runs", 202))
+        for path, body, route, status in steps:
+            reply = self.server.ask("POST", path, body)
+            self.assertEqual(reply.status, status, reply.body)
+            self.fits(self.reply_schema("POST", route, status), reply.json())
+        run = reply.json()
+        self.assertEqual((run["state"], run["error"]), ("done", None))
+        for path, route in (("/api/v1/baselines", None), ("/api/v1/baselines/main", "/api/v1/baselines/{baseline}"),
+                            ("/api/v1/baselines/main/evidence", "/api/v1/baselines/{baseline}/evidence"),
+                            ("/api/v1/gates", None), ("/api/v1/gates/long-context", "/api/v1/gates/{gate}"),
+                            ("/api/v1/gates/long-context/runs", "/api/v1/gates/{gate}/runs"),
+                            (run["links"]["self"], "/api/v1/gates/{gate}/runs/{id}"),
+                            (run["links"]["verdict"], "/api/v1/gates/{gate}/runs/{id}.json"),
+                            ("/api/v1/history?gate=long-context&rule=no%20worse", "/api/v1/history"),
+                            ("/api/v1/history?task=pg19&metric=ppl_token&length=128", "/api/v1/history")):
+            with self.subTest(path=path):
+                reply = self.server.get(path)
+                self.assertEqual(reply.status, 200, reply.body)
+                self.fits(self.reply_schema("GET", route or path, 200), reply.json())
+
     def test_refusals_are_as_documented(self):
         for path in ("/api/v1/jobs?limit=0", "/api/v1/jobs/99999999", "/v1/models/none"):
             with self.subTest(path=path):
