@@ -149,12 +149,14 @@ static struct group_fit fit(const struct discordance *g, size_t n_groups, double
 /* The bound in the direction of `sign` (+1: U, -1: L): the multiplier is doubled until the test rejects, then
  * bisected. Where every pair is on that side already, V = 0 and no Delta_0 is rejected: the bound is the
  * estimate. */
-static double score_bound(const struct discordance *g, size_t n_groups, double z, double sign)
+static double score_bound(const struct discordance *g, size_t n_groups, double z, double sign, double estimate)
 {
 	double lo = 0, hi = 1, mid;
 
 	while (hi < 1e18 && hi * sqrt(fit(g, n_groups, -sign * hi).var) < z)
 		hi *= 2;
+	if (hi >= 1e18)
+		return estimate;
 	while ((mid = lo + (hi - lo) / 2) > lo && mid < hi) {
 		if (mid * sqrt(fit(g, n_groups, -sign * mid).var) < z)
 			lo = mid;
@@ -189,8 +191,8 @@ void paired_accuracy(const struct discordance *groups, size_t n_groups, double a
 		return;
 	}
 	out->p = exact_p(groups, n_groups);
-	out->upper = score_bound(groups, n_groups, z, 1);
-	out->lower = score_bound(groups, n_groups, z, -1);
+	out->upper = score_bound(groups, n_groups, z, 1, delta);
+	out->lower = score_bound(groups, n_groups, z, -1, delta);
 	if (out->p > alpha)
 		out->lower = fmin(out->lower, 0);
 }

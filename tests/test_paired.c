@@ -283,15 +283,19 @@ END_TEST
 
 START_TEST(every_pair_worse_has_bounds_and_the_least_p)
 {
-	struct discordance all = {12, 12, 0}, none = {12, 0, 12};
+	static const int64_t sizes[] = {12, 30, 100, 5000};
 	struct paired r;
 
-	paired_accuracy(&all, 1, 0.05, &r);
-	ck_assert(r.upper == 1 && r.lower > 0.6 && r.lower < 1);
-	check_close("p", r.p, 1.0 / 4096, 1e-12, 0);
-	paired_accuracy(&none, 1, 0.05, &r);
-	ck_assert(r.lower == -1 && r.upper < -0.6 && r.upper > -1);
-	check_close("p", r.p, 1, 1e-12, 0);
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		struct discordance all = {sizes[i], sizes[i], 0}, none = {sizes[i], 0, sizes[i]};
+
+		paired_accuracy(&all, 1, 0.05, &r);
+		ck_assert(r.upper == 1 && r.lower > 0.6 && r.lower < 1);
+		check_close("p", r.p, exp2(-(double)sizes[i]), 1e-12, 0);
+		paired_accuracy(&none, 1, 0.05, &r);
+		ck_assert(r.lower == -1 && r.upper < -0.6 && r.upper > -1);
+		check_close("p", r.p, 1, 1e-12, 0);
+	}
 }
 END_TEST
 
