@@ -89,9 +89,9 @@ struct item_pairs {
 	size_t n;
 };
 
-/* Pairs the items that the rule is about (its length and group), key by key within a group; groups stand together. Items
- * of one key are the same text: there must be as many on both sides, and the pairs among them are of the most equal.
- * ERR_INPUT with the counts when the two sets of items differ. */
+/* Pairs the items that the rule is about (its length and group), key by key within a group; groups stand together.
+ * Items of one key are the same text: there must be as many on both sides, and the pairs among them are of the most
+ * equal. ERR_INPUT with the counts when the two sets of items differ. */
 err_code pairs_by_key(const struct gate_rule *r, const struct evidence *base, const struct evidence *cand,
                       struct item_pairs *out, struct err *e);
 /* Pairs the two lengths of a shape rule by document: base is of `over`, cand of `length`. Only documents that fill the

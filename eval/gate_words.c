@@ -109,6 +109,16 @@ void put_difference(const struct gate_metric *m, double difference, struct buf *
 	buf_printf(out, " %s", unit_word(m));
 }
 
+void gate_put_delta(const char *metric, double delta, struct buf *out)
+{
+	const struct gate_metric *m = gate_metric_find(metric);
+
+	if (m)
+		put_difference(m, delta, out);
+	else
+		put_rounded(delta, out);
+}
+
 void put_bounds(const struct gate_metric *m, double lower, double upper, struct buf *out)
 {
 	put_rounded(in_words(m, lower), out);

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/utf8.h"
 #include "eval/eval.h"
 #include "server/frequency_svg.h"
+#include "server/grid.h"
 
 bool report_format_from_name(const char *name, enum report_format *out)
 {
@@ -90,88 +90,10 @@ static void write_csv(const struct json *result, struct buf *out)
 	}
 }
 
-/* -- grids ------------------------------------------------------------------------------------- */
+/* -- values ------------------------------------------------------------------------------------ */
 
-#define CELL        100
-#define MAX_COLUMNS 14
-
-/* The first row is the header. Numbers stand right, except in the first column of a grid of names. */
-struct grid {
-	char (*cells)[CELL]; /* [n_rows, n_columns] owned */
-	size_t n_columns, n_rows, cap_rows;
-	bool failed, names;
-};
-
-static char *add_row(struct grid *g)
-{
-	struct err ignored;
-	char(*p)[CELL] = mem_grow(g->cells, &g->cap_rows, g->n_rows + 1, g->n_columns * sizeof *p, &ignored);
-
-	if (!p) {
-		g->failed = true;
-		return NULL;
-	}
-	g->cells = p;
-	memset(g->cells[g->n_rows * g->n_columns], 0, g->n_columns * CELL);
-	return g->cells[g->n_rows++ * g->n_columns];
-}
-
-static void put_padded(struct buf *out, const char *s, size_t to, bool right)
-{
-	size_t pad = to > utf8_count(s) ? to - utf8_count(s) : 0;
-
-	if (right)
-		buf_printf(out, "%*s", (int)pad, "");
-	buf_puts(out, s);
-	if (!right)
-		buf_printf(out, "%*s", (int)pad, "");
-}
-
-static void draw(const struct grid *g, bool markdown, struct buf *out)
-{
-	size_t widths[MAX_COLUMNS] = {0};
-
-	for (size_t i = 0; i < g->n_rows * g->n_columns; i++)
-		if (utf8_count(g->cells[i]) > widths[i % g->n_columns])
-			widths[i % g->n_columns] = utf8_count(g->cells[i]);
-	for (size_t r = 0; r < g->n_rows; r++) {
-		for (size_t c = 0; c < g->n_columns; c++) {
-			buf_puts(out, markdown ? "| " : c ? "  " : "");
-			put_padded(out, g->cells[r * g->n_columns + c], widths[c], c || !g->names);
-			buf_puts(out, markdown ? " " : "");
-		}
-		buf_puts(out, markdown ? "|\n" : "\n");
-		for (size_t c = 0; markdown && !r && c < g->n_columns; c++)
-			buf_printf(out, "|%s", c || !g->names ? "--:" : ":--");
-		buf_puts(out, markdown && !r ? "|\n" : "");
-	}
-}
-
-/* Five significant digits or so, and never an exponent before 1e9. */
-static void format_number(char cell[CELL], double v)
-{
-	double a = fabs(v);
-	int decimals = a >= 10000 ? 0 : a >= 1000 ? 1 : a >= 100 ? 2 : a >= 10 ? 3 : 4;
-
-	if (a >= 1e9)
-		snprintf(cell, CELL, "%.4e", v);
-	else
-		snprintf(cell, CELL, "%.*f", decimals, v);
-}
-
-/* 1234567 -> 1,234,567 */
-static void format_count(char cell[CELL], int64_t v)
-{
-	char digits[24];
-	int n = snprintf(digits, sizeof digits, "%lld", (long long)v);
-
-	for (int i = 0; i < n; i++) {
-		if (i && (n - i) % 3 == 0 && digits[i - 1] != '-')
-			*cell++ = ',';
-		*cell++ = digits[i];
-	}
-	*cell = '\0';
-}
+#define CELL        GRID_CELL
+#define MAX_COLUMNS GRID_COLUMNS
 
 static void format_value(char cell[CELL], const struct json *metric)
 {
@@ -179,7 +101,7 @@ static void format_value(char cell[CELL], const struct json *metric)
 	double v;
 
 	if (json_get_number(metric, "value", &v))
-		format_number(cell, v);
+		grid_number(cell, v);
 	else
 		snprintf(cell, CELL, "%s", reason ? reason : "-");
 }
@@ -189,7 +111,7 @@ static void format_error(char cell[CELL], const struct json *metric)
 	double se;
 
 	if (json_get_number(metric, "stderr", &se))
-		format_number(cell, se);
+		grid_number(cell, se);
 	else
 		snprintf(cell, CELL, "-");
 }
@@ -220,7 +142,7 @@ static void curve_grid(const struct json *metrics, struct grid *g)
 	char *row;
 
 	g->n_columns = sizeof header / sizeof header[0];
-	row = add_row(g);
+	row = grid_add_row(g);
 	for (size_t c = 0; row && c < g->n_columns; c++)
 		snprintf(row + c * CELL, CELL, "%s", header[c]);
 	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
@@ -228,7 +150,7 @@ static void curve_grid(const struct json *metrics, struct grid *g)
 
 		if (!name || strcmp(name, "ppl_token") != 0 || !json_get_integer(m, "length", &length))
 			continue;
-		row = add_row(g);
+		row = grid_add_row(g);
 		if (!row)
 			return;
 		snprintf(row, CELL, "%lld", (long long)length);
@@ -240,7 +162,7 @@ static void curve_grid(const struct json *metrics, struct grid *g)
 				format_error(row + at[i].error * CELL, metric);
 		}
 		if (json_get_integer(m, "n", &n))
-			format_count(row + 7 * CELL, n);
+			grid_count(row + 7 * CELL, n);
 	}
 }
 
@@ -258,8 +180,8 @@ static void use_cells(const struct frequency_map *map, int part, size_t layer, c
 		most = mean[i] > mean[most] ? i : most;
 	}
 	row += (1 + 3 * (size_t)part) * CELL;
-	format_number(row, sum / (double)map->n_freq);
-	format_number(row + CELL, mean[most]);
+	grid_number(row, sum / (double)map->n_freq);
+	grid_number(row + CELL, mean[most]);
 	snprintf(row + 2 * CELL, CELL, "%zu (θ %.2g)", most, map->theta[most]);
 }
 
@@ -273,10 +195,10 @@ static void use_grid(const struct json *metrics, struct grid *g)
 
 	g->n_columns = sizeof header / sizeof header[0];
 	if (!result_frequencies(metrics, &map, &ignored)) {
-		row = add_row(g);
+		row = grid_add_row(g);
 		for (size_t c = 0; row && c < g->n_columns; c++)
 			snprintf(row + c * CELL, CELL, "%s", header[c]);
-		for (size_t layer = 0; layer < map.n_layer && (row = add_row(g)); layer++) {
+		for (size_t layer = 0; layer < map.n_layer && (row = grid_add_row(g)); layer++) {
 			snprintf(row, CELL, "%zu", layer);
 			use_cells(&map, 0, layer, row);
 			use_cells(&map, 1, layer, row);
@@ -327,7 +249,7 @@ static size_t part_names(const struct json *metrics, const char **names, size_t 
 static void part_row(const struct json *metrics, const char *const *names, size_t n_names, const char *group,
                      const char *label, struct grid *g)
 {
-	char *row = add_row(g);
+	char *row = grid_add_row(g);
 	const struct json *m;
 	int64_t n;
 
@@ -339,7 +261,7 @@ static void part_row(const struct json *metrics, const char *const *names, size_
 		format_value(row + (1 + 2 * i) * CELL, m);
 		format_error(row + (2 + 2 * i) * CELL, m);
 		if (json_get_integer(m, "n", &n))
-			format_count(row + (g->n_columns - 1) * CELL, n);
+			grid_count(row + (g->n_columns - 1) * CELL, n);
 	}
 }
 
@@ -354,7 +276,7 @@ static void part_grid(const struct json *metrics, struct grid *g)
 		return;
 	g->n_columns = 2 + 2 * n_names;
 	g->names = true;
-	row = add_row(g);
+	row = grid_add_row(g);
 	for (size_t i = 0; row && i < n_names; i++) {
 		snprintf(row + (1 + 2 * i) * CELL, CELL, "%s", names[i]);
 		snprintf(row + (2 + 2 * i) * CELL, CELL, "±");
@@ -399,7 +321,7 @@ static void list_grid(const struct json *metrics, struct grid *g)
 
 	g->n_columns = sizeof header / sizeof header[0];
 	g->names = true;
-	row = add_row(g);
+	row = grid_add_row(g);
 	for (size_t c = 0; row && c < g->n_columns; c++)
 		snprintf(row + c * CELL, CELL, "%s", header[c]);
 	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
@@ -408,20 +330,20 @@ static void list_grid(const struct json *metrics, struct grid *g)
 			continue;
 		if (is_count(m) && json_get_number(m, "value", &value) && value == 0)
 			continue;
-		row = add_row(g);
+		row = grid_add_row(g);
 		if (!row)
 			return;
 		group = json_get_string(m, "group");
 		unit = json_get_string(m, "unit");
 		snprintf(row, CELL, "%s%s%s", json_get_string(m, "name"), group ? " " : "", group ? group : "");
 		if (is_count(m) && json_get_integer(m, "value", &n)) {
-			format_count(row + CELL, n);
+			grid_count(row + CELL, n);
 		} else {
 			format_value(row + CELL, m);
 			format_error(row + 2 * CELL, m);
 		}
 		if (json_get_integer(m, "n", &n))
-			format_count(row + 3 * CELL, n);
+			grid_count(row + 3 * CELL, n);
 		snprintf(row + 4 * CELL, CELL, "%s", unit ? unit : "");
 	}
 }
@@ -471,7 +393,7 @@ static void put_head(const struct json *result, bool markdown, struct buf *out)
 	if (json_get(json_get(task, "params"), "lengths") && json_get_integer(dataset, "n_docs", &n)) {
 		buf_printf(out, ", %lld document%s", (long long)n, n == 1 ? "" : "s");
 	} else if (json_get_integer(dataset, "n_items", &n)) {
-		format_count(count, n);
+		grid_count(count, n);
 		buf_printf(out, ", %s item%s", count, n == 1 ? "" : "s");
 	}
 	buf_puts(out, markdown ? "  \n" : "\n");
@@ -488,7 +410,7 @@ static void put_foot(const struct json *result, struct buf *out)
 
 	if (json_get_integer(engine, "tokens", &tokens) && json_get_number(engine, "seconds", &seconds) &&
 	    json_get_number(engine, "tokens_per_s", &rate)) {
-		format_count(count, tokens);
+		grid_count(count, tokens);
 		buf_printf(out, "\n%s tokens in %.1f s: %.0f tokens/s", count, seconds, rate);
 		if (json_get_number(engine, "tflops_per_s", &tflops) && json_get_number(engine, "mfu", &mfu))
 			buf_printf(out, ", %.0f TFLOP/s: %.0f %% of the device's peak", tflops, 100 * mfu);
@@ -510,11 +432,11 @@ static err_code write_grids(const struct json *result, bool markdown, struct buf
 		make[i](json_get(result, "metrics"), &g);
 		if (g.n_rows > 1) {
 			buf_puts(out, drawn ? "\n" : "");
-			draw(&g, markdown, out);
+			grid_draw(&g, markdown, out);
 			drawn = true;
 		}
 		failed |= g.failed;
-		free(g.cells);
+		grid_release(&g);
 	}
 	put_foot(result, out);
 	return failed ? err_set(e, ERR_MEMORY, "out of memory for a report") : ERR_OK;

@@ -398,7 +398,6 @@ START_TEST(verdicts_are_what_scipy_computes)
 END_TEST
 
 Suite *gate_suite(void);
-
 Suite *gate_suite(void)
 {
 	Suite *s = suite_create("gate");
