@@ -7,7 +7,7 @@ import { baselineList } from '/baselines.js';
 import { h } from '/dom.js';
 import { age, count } from '/format.js';
 import { History } from '/history.js';
-import { ruleRows, ruleTable, ruleText, summaryText, verdictChip } from '/verdict.js';
+import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip } from '/verdict.js';
 
 const RUNS = 50; /* a page */
 
@@ -156,7 +156,8 @@ class GateView extends View {
 		rulePanel.replaceChildren(h('header', { class: 'panel-head' }, h('h2', {}, `Rules, version ${gate.version}`),
 			h('div', { class: 'tools' }, h('a', file, 'JSON'))),
 			h('ul', { class: 'rules' }, rules.map((r) => h('li', { class: 'rule' },
-				h('div', { class: 'rule-name' }, h('strong', {}, r.name), h('span', {}, ruleText(r)))))));
+				h('div', { class: 'rule-name' }, h('strong', {}, r.name), h('span', {}, ruleText(r))),
+				h('div', { class: 'rule-value' }, termsText(r))))));
 	}
 
 	showMore() {
@@ -210,10 +211,9 @@ class RunView extends View {
 		this.sub.textContent = [`Run ${run.id}`, run.tags?.branch, shortCommit(run.tags?.commit), baselineText(run.baseline),
 			timeOf(run) && age(timeOf(run))].filter(Boolean).join(' · ');
 		this.chip.replaceChildren(runChip(run));
-		const link = (name, suffix) => h('a', { class: 'button small', href: gatePath(this.gate, `/runs/${run.id}${suffix}`),
-			download: `run-${run.id}${suffix}` }, name);
-		const files = [['JSON', '.json'], ['JUnit', '.xml'], ['Markdown', '.md']];
-		this.tools.replaceChildren(...(verdict ? files.map(([name, suffix]) => link(name, suffix)) : []));
+		const files = [['JSON', run.links.verdict], ['JUnit', run.links.junit], ['Markdown', run.links.markdown]];
+		this.tools.replaceChildren(...files.filter(([, path]) => path).map(([name, path]) =>
+			h('a', { class: 'button small', href: path, download: `run-${run.id}.${path.split('.').at(-1)}` }, name)));
 		return [this.errorPart(run), this.refusedPart(verdict), this.notesPart(verdict), this.rulesPart(verdict),
 			this.jobsPart(run)];
 	}

@@ -25,6 +25,19 @@ export function ruleText(rule) {
 	return [TYPES[rule.type] ?? rule.type, rule.measure, metric, rule.group].filter(Boolean).join(' · ');
 }
 
+/* What a gate's rule asks for. */
+export function termsText(rule) {
+	const effect = rule.min_effect && `min. effect ${effectText(rule, rule.min_effect, 3)}`;
+	const terms = [
+		isNumber(rule.min) && `at least ${rule.min}`, isNumber(rule.max) && `at most ${rule.max}`, effect,
+		isNumber(rule.max_ratio) && `ratio at most ${rule.max_ratio}`, rule.test === 'point' && 'values only',
+		isNumber(rule.min_ratio) && `at least ${rule.min_ratio} of the baseline`, rule.k && `last ${rule.k} runs`,
+		rule.trend === 'linear' && 'linear trend',
+		isNumber(rule.confidence) && rule.test !== 'point' && `confidence ${100 * rule.confidence} %`,
+	];
+	return terms.filter(Boolean).join(', ');
+}
+
 const signed = (text, v) => (v > 0 ? `+${text}` : text.replace('-', '−'));
 
 /* A difference in its metric's unit: of perplexities a log-ratio, said in per cent; of accuracies in points. */
@@ -42,7 +55,11 @@ const worseText = (rule, v) => signed(effectText(rule, v), v);
 const valueText = (v) => (isNumber(v) ? measure(v, null)[0] : '–');
 
 /* A p-value. */
-const chanceText = (p) => (!isNumber(p) ? '–' : p > 0 && p < 1e-4 ? p.toExponential(1) : String(Number(p.toPrecision(3))));
+function chanceText(p) {
+	if (!isNumber(p))
+		return '–';
+	return p > 0 && p < 1e-4 ? p.toExponential(1) : String(Number(p.toPrecision(3)));
+}
 
 function comparison(rule) {
 	if (!isNumber(rule.value))
@@ -116,6 +133,15 @@ function cutMark(right) {
 		svg('path', { d, class: 'cut', transform: `translate(${right ? -6 : 6} 0)` }));
 }
 
+/* How far a worsening is, where that is beyond the axis. */
+function farText(rule, delta, axis) {
+	const left = delta < axis[0];
+	if (!left && delta <= axis[1])
+		return null;
+	const place = left ? { x: '12', 'text-anchor': 'start' } : { x: '100%', dx: '-12', 'text-anchor': 'end' };
+	return svg('text', { ...place, y: '50%', dy: '4' }, worseText(rule, rule.delta));
+}
+
 function track(rule, axis) {
 	const bounds = boundsOf(rule);
 	if (!bounds)
@@ -128,7 +154,7 @@ function track(rule, axis) {
 		svg('line', { x1: percent(v, axis), x2: percent(v, axis), y1: '30%', y2: '70%', class: 'bar' }));
 	const dot = delta >= axis[0] && delta <= axis[1] &&
 		svg('circle', { cx: percent(delta, axis), cy: '50%', r: 4.5, class: 'dot' });
-	const cuts = [lower < axis[0] && cutMark(false), upper > axis[1] && cutMark(true)];
+	const cuts = [lower < axis[0] && cutMark(false), upper > axis[1] && cutMark(true), farText(rule, delta, axis)];
 	return svg('svg', { class: `track verdict-${rule.verdict}`, role: 'img', 'aria-label': words },
 		...[...scaleMarks(axis), bar, ...ends, dot, ...cuts].filter(Boolean));
 }

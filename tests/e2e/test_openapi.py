@@ -1,4 +1,4 @@
-"""What the server says of itself: /openapi.json against the table of routes and against what routes really answer; /metrics."""
+"""What the server says of itself: /openapi.json against the table of routes and what they really answer; /metrics."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import unittest
 from serving import ROOT, ServerTest
 
 KEYWORDS = {"$ref", "type", "properties", "required", "items", "enum", "const", "additionalProperties", "anyOf", "pattern",
-            "minimum", "maximum", "minLength", "maxLength", "maxProperties", "description", "example"}
+            "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties", "description", "example"}
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
          "null": type(None)}
 
