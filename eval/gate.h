@@ -104,7 +104,7 @@ enum gate_verdict { VERDICT_PASS, VERDICT_INCONCLUSIVE, VERDICT_FAIL, VERDICT_ER
 const char *gate_verdict_name(enum gate_verdict v); /* "pass", "inconclusive", "fail", "error" */
 bool gate_verdict_from_name(const char *name, enum gate_verdict *out);
 
-/* A verdict's delta, lower or upper in words, by the metric's name: "0.41 %", "-0.62 percentage points", "0.014 nats". */
+/* A verdict's delta, lower or upper in words, by the metric's name: "0.41 %", "-0.62 percentage points". */
 void gate_put_delta(const char *metric, double delta, struct buf *out);
 
 /* Everything borrowed, during the call. */
