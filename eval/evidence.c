@@ -304,7 +304,7 @@ err_code evidence_read(const struct json *result, struct evidence **out, struct 
 		return rc;
 	ev = mem_zalloc(1, sizeof *ev, e);
 	if (!ev)
-		return e->code;
+		return ERR_MEMORY;
 	ev->names = BUF_INIT(MAX_NAMES);
 	rc = put_name(ev, "", &empty, e);
 	if (!rc)

@@ -328,11 +328,30 @@ static void write_results(const struct trial *t, struct json_writer *w)
 	json_end_array(w);
 }
 
+/* Documents of very unequal length are few (paired.h): said of a rule that they decided. */
+static void warn_of_weights(const struct trial *t, struct buf *text, struct json_writer *w)
+{
+	for (size_t i = 0; i < t->gate->n_rules; i++) {
+		const struct outcome *o = &t->outcomes[i];
+
+		if (!o->tested || o->metric->fraction || !o->paired.n_differ || o->paired.too_few ||
+		    !(o->paired.n_effective < PAIRED_MIN_DOCS))
+			continue;
+		buf_clear(text);
+		buf_printf(text,
+		           "rule '%s': its %lld documents are so unequal in length that they weigh as %.1f equal ones, "
+		           "and below %d the test is a little liberal",
+		           t->gate->rules[i].name, (long long)o->n, o->paired.n_effective, PAIRED_MIN_DOCS);
+		json_put_string(w, NULL, buf_str(text));
+	}
+}
+
 static void write_warnings(const struct trial *t, struct json_writer *w)
 {
 	struct buf text = BUF_INIT(1 << 16);
 
 	json_begin_array(w, "warnings");
+	warn_of_weights(t, &text, w);
 	for (size_t i = 0; i < t->gate->n_measures; i++) {
 		const struct side *s = &t->sides[i];
 		const char *id = t->gate->measures[i].id;

@@ -92,7 +92,7 @@ static bool count_discordance(const struct item_pairs *pairs, int norm, struct d
 	*n_groups = 0;
 	for (size_t i = 0; i < pairs->n; i++) {
 		const struct item_pair *p = &pairs->list[i];
-		int base = p->base->right[norm], cand = p->cand->right[norm];
+		int8_t base = p->base->right[norm], cand = p->cand->right[norm];
 
 		if (base == RIGHT_UNKNOWN || cand == RIGHT_UNKNOWN) {
 			outcome_set(o, VERDICT_ERROR, "item %016llx of the %s carries no %s, of which %s is made",

@@ -198,7 +198,7 @@ static err_code select_items(const struct gate_rule *r, const struct evidence *e
 
 	s->list = mem_alloc(ev->n, sizeof *s->list, e);
 	if (!s->list)
-		return e->code;
+		return ERR_MEMORY;
 	for (size_t i = 0; i < ev->n; i++) {
 		const struct evidence_item *it = &ev->items[i];
 
@@ -248,7 +248,7 @@ err_code pairs_by_key(const struct gate_rule *r, const struct evidence *base, co
 		rc = select_items(r, cand, "candidate", &c, e);
 	if (!rc) {
 		out->list = mem_alloc(b.n < c.n ? b.n : c.n, sizeof *out->list, e);
-		rc = out->list ? ERR_OK : e->code;
+		rc = out->list ? ERR_OK : ERR_MEMORY;
 	}
 	if (!rc) {
 		merge(&b, &c, out, only);
@@ -277,7 +277,7 @@ static err_code select_length(const struct evidence *ev, int64_t length, struct 
 {
 	s->list = mem_alloc(ev->n, sizeof *s->list, e);
 	if (!s->list)
-		return e->code;
+		return ERR_MEMORY;
 	for (size_t i = 0; i < ev->n; i++)
 		if (ev->items[i].length == length)
 			s->list[s->n++] = (struct handle){&ev->items[i], evidence_name(ev, ev->items[i].doc)};
@@ -311,7 +311,7 @@ err_code pairs_by_document(const struct gate_rule *r, const struct evidence *ev,
 		rc = select_length(ev, r->length, &cand, e);
 	if (!rc) {
 		out->list = mem_alloc(base.n < cand.n ? base.n : cand.n, sizeof *out->list, e);
-		rc = out->list ? ERR_OK : e->code;
+		rc = out->list ? ERR_OK : ERR_MEMORY;
 	}
 	while (!rc && i < base.n && k < cand.n) {
 		const struct handle *b = &base.list[i], *c = &cand.list[k];

@@ -1,4 +1,5 @@
 /* Gates: rules from JSON, checked against the measures that they are about, and back. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

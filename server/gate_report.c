@@ -290,7 +290,7 @@ static err_code write_table(const struct json *verdict, struct buf *out, struct 
 	if (json_true(json_get(verdict, "engine_change")))
 		buf_puts(out, ", across an allowed change of the engine");
 	buf_putc(out, '\n');
-	return ERR_OK;
+	return buf_check(out, "the report", e);
 }
 
 static err_code write_markdown(const struct json *verdict, struct buf *out, struct err *e)
@@ -323,7 +323,7 @@ static err_code write_markdown(const struct json *verdict, struct buf *out, stru
 		put_messages(rules, true, true, out);
 		buf_puts(out, "\n</details>\n");
 	}
-	return ERR_OK;
+	return buf_check(out, "the report", e);
 }
 
 /* -- JUnit ------------------------------------------------------------------------------------- */
@@ -417,14 +417,17 @@ static err_code write_json(const struct json *verdict, struct buf *out, struct e
 
 err_code gate_report_write(const struct json *verdict, enum gate_report_format format, struct buf *out, struct err *e)
 {
-	err_code (*const writers[])(const struct json *, struct buf *, struct err *) = {
-	    [GATE_REPORT_TABLE] = write_table,
-	    [GATE_REPORT_JSON] = write_json,
-	    [GATE_REPORT_JUNIT] = write_junit,
-	    [GATE_REPORT_MARKDOWN] = write_markdown,
-	};
-
-	return writers[format](verdict, out, e) ? e->code : buf_check(out, "the report", e);
+	switch (format) {
+	case GATE_REPORT_TABLE:
+		return write_table(verdict, out, e);
+	case GATE_REPORT_JSON:
+		return write_json(verdict, out, e);
+	case GATE_REPORT_JUNIT:
+		return write_junit(verdict, out, e);
+	case GATE_REPORT_MARKDOWN:
+		return write_markdown(verdict, out, e);
+	}
+	return err_set(e, ERR_INPUT, "unknown format of a report");
 }
 
 /* Widths are of 11 px sans serif, about; textLength makes every font keep to them. */

@@ -332,9 +332,22 @@ static void check_rule(const struct json *want, const struct json *got, const ch
 	}
 }
 
+/* The sentences of a list are as many as wanted, and have the words. */
+static void check_list(const struct json *the_case, const struct json *got, const char *key, const char *name)
+{
+	const struct json *at = json_first(json_get(got, key));
+
+	for (const struct json *j = json_first(json_get(the_case, key)); j; j = json_next(j)) {
+		ck_assert_msg(at && strstr(json_string(at), json_string(j)), "%s: %s: %s", name, key,
+		              at ? json_string(at) : "nothing");
+		at = json_next(at);
+	}
+	ck_assert_msg(!at || (!json_get(the_case, key) && !strcmp(key, "refused")), "%s: %s", name, json_string(at));
+}
+
 static void check_verdict(const struct trial *t, const struct json *got, const char *name)
 {
-	const struct json *rule = json_first(json_get(got, "rules")), *refusal = json_first(json_get(got, "refused"));
+	const struct json *rule = json_first(json_get(got, "rules"));
 
 	for (const struct json *j = json_first(json_get(t->the_case, "rules")); j; j = json_next(j)) {
 		check_rule(j, rule, name);
@@ -343,15 +356,10 @@ static void check_verdict(const struct trial *t, const struct json *got, const c
 	ck_assert_msg(!rule, "%s", name);
 	ck_assert_msg(!strcmp(json_get_string(got, "verdict"), json_get_string(t->the_case, "verdict")), "%s: %s", name,
 	              json_get_string(got, "verdict"));
-	for (const struct json *j = json_first(json_get(t->the_case, "refused")); j; j = json_next(j)) {
-		ck_assert_msg(refusal && strstr(json_string(refusal), json_string(j)), "%s: %s", name,
-		              refusal ? json_string(refusal) : "nothing refused");
-		refusal = json_next(refusal);
-	}
+	check_list(t->the_case, got, "refused", name);
+	check_list(t->the_case, got, "warnings", name);
 	ck_assert_msg(json_true(json_get(got, "engine_change")) == json_true(json_get(t->the_case, "engine_change")),
 	              "%s", name);
-	ck_assert_msg(json_count(json_get(got, "warnings")) == json_true(json_get(t->the_case, "engine_change")), "%s",
-	              name);
 }
 
 static void run_case(const struct json *golden, const struct json *the_case)

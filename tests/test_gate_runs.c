@@ -1,5 +1,5 @@
-/* Gates over real runs: what the folds of every kind of task write as items gives back what they write as metrics, and a
- * model is the same as itself however it was run. */
+/* Gates over real runs: what the folds of every kind of task write as items gives back what they write as metrics, and
+ * a model is the same as itself. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>

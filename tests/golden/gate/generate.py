@@ -220,6 +220,16 @@ def relative_cases():
          ["words", "books"], "fail", [{"verdict": "fail", "p_holm": 2 * a["p"]}, {"verdict": "pass"}])
 
 
+def weight_cases():
+    sizes = [4000] + [300] * 11
+    EVIDENCE["books_one_long"] = books(12, "base", sizes=sizes)
+    EVIDENCE["books_one_long_worse"] = books(12, "x", .02, .004, sizes=sizes)
+    n = [3999] + [299] * 11
+    case("documents of very unequal length", [BOOKS], [PPL], ["books_one_long_worse"], ["books_one_long"], "fail",
+         [{"verdict": "fail", **ratio(EVIDENCE["books_one_long_worse"], EVIDENCE["books_one_long"], 256)}],
+         warnings=[f"weigh as {sum(n) ** 2 / sum(x * x for x in n):.1f} equal ones"])
+
+
 def equal_cases():
     zero = {"verdict": "pass", "delta": 0, "lower": 0, "upper": 0, "p_holm": 1}
     case("the same model passes", [BOOKS, WORDS], [PPL, ACC], ["books_same", "words"], ["books", "words"], "pass",
@@ -335,7 +345,8 @@ def refusal_cases():
     edit("words_f32_cpu", "words_close", lambda e: e["engine"].update(dtype="f32", device="cpu"))
     t = accuracy_test(2, 3, 400)
     case("an engine change is allowed", [WORDS], [ACC], ["words_f32_cpu"], ["words"], "pass",
-         [{"verdict": "pass", "delta": t["delta"], "upper": t["upper"]}], allow_engine_change=True, engine_change=True)
+         [{"verdict": "pass", "delta": t["delta"], "upper": t["upper"]}], allow_engine_change=True, engine_change=True,
+         warnings=["the engine changed, as allowed: dtype is f32, and bf16 in"])
     case("two at once are both named", [WORDS], [ACC], ["words_f32_cpu"], ["words_version"], "error",
          [{"verdict": "error", "contains": "task version is 1, and 2 in the baseline; dtype is f32, and bf16 in"}])
     case("there is no baseline", [WORDS], [ACC], ["words"], None, "error",
@@ -410,7 +421,7 @@ def plain_cases():
          [{"verdict": "error"}], refused=["device_name is older GPU, and GPU in the baseline"])
     case("throughput: another device that is allowed", [WORDS], [speed], ["words_f32_cpu"], ["words"], "inconclusive",
          [{"verdict": "inconclusive", "contains": "on the same device only"}], allow_engine_change=True,
-         engine_change=True)
+         engine_change=True, warnings=["device is cpu, and cuda:0 in the baseline"])
 
 
 def history_cases():
@@ -475,7 +486,7 @@ def shape_cases():
 
 def main():
     evidence()
-    for cases in (relative_cases, equal_cases, item_cases, choice_cases, refusal_cases, failure_cases, plain_cases,
+    for cases in (relative_cases, weight_cases, equal_cases, item_cases, choice_cases, refusal_cases, failure_cases, plain_cases,
                   history_cases, shape_cases):
         cases()
     first = {}  # of each list of items, the evidence that has it
