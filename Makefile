@@ -174,6 +174,20 @@ $(BENCH_VENV)/bin/python:
 	$(PYTHON) -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/pip install --quiet torch numpy safetensors transformers
 
+# lm-eval is there for the parity tests and the benchmark of whole tasks. A version: parity is with its rules.
+LM_EVAL := $(BENCH_VENV)/bin/lm_eval
+$(LM_EVAL): | $(BENCH_VENV)/bin/python
+	$(BENCH_VENV)/bin/pip install --quiet 'lm-eval[api]==0.4.13' accelerate
+
+test-peers: ## parity with lm-eval 0.4.13, item by item, directly and through the endpoint; PEERS='--scale 4' or '--full': more of each file
+ifneq ($(wildcard $(SHARED)/data.tar.xz),)
+	@sh tests/deps.sh build test $(DEPS_CUDA)
+	@$(MAKE) --no-print-directory $(JOBS) $(FATHOM) build/data $(LM_EVAL)
+	$(NO_GPU) $(BENCH_VENV)/bin/python tests/peers/peers.py --fathom $(FATHOM) --models $(SHARED)/models $(PEERS)
+else
+	@echo "SKIP: test-peers: there is no $(SHARED)/data.tar.xz"
+endif
+
 build/bench_%: $(B)/tests/bench_%.o $(LIBS)
 	$(call say,LD)$(CC) $(FLAGS_$(MODE)) -o $@ $^ $(LDLIBS)
 
@@ -191,12 +205,23 @@ bench-cbt: $(FATHOM) build/data # ten candidates a question: the context read on
 	$(PYTHON) tests/cbt_rebuild.py build/data/cbt/cbt_test_raw.txt build/cbt --per-kind 5
 	$(PYTHON) tests/bench_cbt.py $(FATHOM) $(SHARED)/models/rope-29m build/cbt
 
+# Whole tasks beside lm-eval: of a tiny model on the CPU so much that a minute or two is enough for each.
+BENCH_TASKS ?= --limit lambada=300,hellaswag=60,blimp=10,cbt=3 --trial lambada=40,hellaswag=10,blimp=1,cbt=1
+bench-tasks: ## whole tasks, fathom and lm-eval with transformers; BENCH_TASKS='--device cuda:0 --dtype bf16 --shape 124m --batch 64,128,256,auto'
+ifneq ($(wildcard $(SHARED)/data.tar.xz),)
+	@$(MAKE) --no-print-directory $(JOBS) $(FATHOM) build/data $(LM_EVAL)
+	$(PYTHON) tests/cbt_rebuild.py build/data/cbt/cbt_test_raw.txt build/peers/cbt --per-kind 2500
+	$(BENCH_VENV)/bin/python tests/bench_tasks.py --fathom $(FATHOM) --cbt build/peers/cbt $(BENCH_TASKS)
+else
+	@echo "SKIP: bench-tasks: there is no $(SHARED)/data.tar.xz"
+endif
+
 bench-http: $(FATHOM)
 	@sh tests/deps.sh bench
 	FATHOM=$(abspath $(FATHOM)) sh tests/bench_http.sh
 
 bench: build ## speed, as ratios to a peer in the same run, memory, the tokenizer, HTTP under load; bench-score is one of them
-	@$(MAKE) --no-print-directory bench-score bench-memory bench-tokenizer bench-cbt bench-http
+	@$(MAKE) --no-print-directory bench-score bench-memory bench-tokenizer bench-cbt bench-tasks bench-http
 
 # On the device's own python where that has PyTorch, else in the virtual environment.
 bench-gpu: ## speed on a CUDA device: attention and scoring, ours and PyTorch's in one run; BENCH_GPU='--only attention' runs a part
@@ -210,7 +235,7 @@ else
 	@echo "SKIP: bench-gpu: built without CUDA"
 endif
 
-.PHONY: bench-score bench-memory bench-tokenizer bench-cbt bench-http bench-gpu
+.PHONY: test-peers bench-score bench-memory bench-tokenizer bench-cbt bench-tasks bench-http bench-gpu
 .PRECIOUS: $(B)/tests/bench_%.o
 
 lint: ## layers, headers that compile alone, clang-format, clang-tidy, cppcheck
