@@ -181,7 +181,7 @@ static err_code take_numbers(struct draft *d, struct err *e)
 	static const char *const trends[2] = {"none", "linear"}, *const tests[2] = {"paired", "point"};
 	const struct json *given = d->given;
 	struct field_range any = {-1e300, 1e300, false}, positive = {0, 1e6, true}, share = {0, 1, true},
-	                   confidence = {0.5, 0.999999, false};
+	                   confidence = {0.5, 0.999999, true};
 	struct gate_rule *r = &d->r;
 	int trend, test;
 

@@ -30,7 +30,7 @@ static bool is_verdict(const struct json *object, const char *name)
 static void put_markdown(struct buf *out, const char *s)
 {
 	for (; *s; s++) {
-		if (*s == '\n' || *s == '\r')
+		if ((unsigned char)*s < ' ' || *s == 0x7f)
 			buf_putc(out, ' ');
 		else if (*s == '<')
 			buf_puts(out, "&lt;");
@@ -43,12 +43,13 @@ static void put_markdown(struct buf *out, const char *s)
 	}
 }
 
+/* On a terminal nothing that it would obey. */
 static void put_text(struct buf *out, const char *s, bool markdown)
 {
 	if (markdown)
 		put_markdown(out, s);
-	else
-		buf_puts(out, s);
+	for (; !markdown && *s; s++)
+		buf_putc(out, (unsigned char)*s < ' ' || *s == 0x7f ? ' ' : *s);
 }
 
 /* -- the head ---------------------------------------------------------------------------------- */
@@ -259,14 +260,21 @@ static void put_list(const struct json *verdict, const char *key, const char *la
 	}
 }
 
+static size_t count_passed(const struct json *rules)
+{
+	size_t n = 0;
+
+	for (const struct json *r = json_first(rules); r; r = json_next(r))
+		n += is_verdict(r, "pass");
+	return n;
+}
+
 /* "3 of 4 rules passed" */
 static void put_summary(const struct json *rules, struct buf *out)
 {
-	size_t n = 0, passed = 0;
+	size_t n = json_count(rules);
 
-	for (const struct json *r = json_first(rules); r; r = json_next(r), n++)
-		passed += is_verdict(r, "pass");
-	buf_printf(out, "%zu of %zu rule%s passed", passed, n, n == 1 ? "" : "s");
+	buf_printf(out, "%zu of %zu rule%s passed", count_passed(rules), n, n == 1 ? "" : "s");
 }
 
 static err_code write_table(const struct json *verdict, struct buf *out, struct err *e)
@@ -318,7 +326,7 @@ static err_code write_markdown(const struct json *verdict, struct buf *out, stru
 	put_list(verdict, "warnings", "warning", true, out);
 	if (json_true(json_get(verdict, "engine_change")))
 		buf_puts(out, "- The engine changed between baseline and candidate, as allowed.\n");
-	if (json_first(rules)) {
+	if (count_passed(rules)) {
 		buf_puts(out, "\n<details><summary>Rules that passed</summary>\n\n");
 		put_messages(rules, true, true, out);
 		buf_puts(out, "\n</details>\n");

@@ -405,6 +405,80 @@ START_TEST(verdicts_are_what_scipy_computes)
 }
 END_TEST
 
+/* The rule of a gate with one absolute rule, judged on this. */
+static struct json *judge_alone(const struct evidence *ev)
+{
+	static const char gate[] = GATE(WORDS, RULE("\"type\":\"absolute\",\"metric\":\"acc\",\"min\":0"));
+	struct gate_case c = {.candidate = &ev};
+	struct buf out = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&out);
+	enum gate_verdict verdict;
+	struct gate *g = NULL;
+	struct json *j = NULL;
+
+	ck_ok(gate_parse_text(gate, strlen(gate), &g, &e), &e);
+	ck_ok(gate_judge(g, &c, &w, &verdict, &e), &e);
+	ck_ok(json_parse(buf_str(&out), out.len, &j, &e), &e);
+	gate_free(g);
+	buf_release(&out);
+	return j;
+}
+
+static void check_alone(const struct evidence *ev, const char *verdict, const char *message)
+{
+	struct json *j = judge_alone(ev);
+
+	ck_assert_str_eq(json_get_string(j, "verdict"), verdict);
+	ck_assert_str_eq(json_get_string(json_first(json_get(j, "rules")), "message"), message);
+	json_free(j);
+}
+
+START_TEST(failed_units_that_are_told_stand_for_what_the_result_says)
+{
+	struct evidence *ev =
+	    parse_evidence(HEAD ",\"partial\":true,\"error\":{\"code\":\"device\",\"message\":\"the GPU "
+	                        "is gone\",\"units\":[4]}}");
+
+	check_alone(ev, "error", "measure 'lambada' could not be measured: the GPU is gone.");
+	ck_ok(evidence_add_failure(ev, 9, "numeric", "layer 3, position 1 of segment 0: not a finite number", &e), &e);
+	ck_ok(evidence_add_failure(ev, 12, "numeric", "layer 0", &e), &e);
+	check_alone(
+	    ev, "fail",
+	    "measure 'lambada' came to no finite number in 2 units; unit 9: layer 3, position 1 of segment 0: not a "
+	    "finite number.");
+	ck_ok(evidence_add_failure(ev, 20, "memory", "out of memory", &e), &e);
+	check_alone(ev, "error", "measure 'lambada' could not be measured in 1 unit; unit 20: out of memory.");
+	evidence_free(ev);
+}
+END_TEST
+
+static err_code no_history(void *arg, const struct gate_rule *r, double *values, size_t max, size_t *n, struct err *why)
+{
+	(void)arg, (void)r, (void)values, (void)max, (void)n;
+	return err_set(why, ERR_IO, "the store is gone");
+}
+
+START_TEST(a_history_that_cannot_be_read_ends_the_call)
+{
+	static const char gate[] = GATE(WORDS, RULE("\"type\":\"history\",\"metric\":\"acc\",\"min_effect\":0.1"));
+	struct evidence *ev =
+	    parse_evidence("{\"model\":{},\"task\":{},\"dataset\":{},\"engine\":{},\"metrics\":[{\"name\":"
+	                   "\"acc\",\"value\":0.5}]}");
+	const struct evidence *list = ev;
+	struct gate_case c = {.candidate = &list, .history = no_history};
+	struct buf out = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&out);
+	enum gate_verdict verdict;
+	struct gate *g = NULL;
+
+	ck_ok(gate_parse_text(gate, strlen(gate), &g, &e), &e);
+	ck_err(gate_judge(g, &c, &w, &verdict, &e), ERR_IO, "rule 'r': the store is gone", &e);
+	gate_free(g);
+	evidence_free(ev);
+	buf_release(&out);
+}
+END_TEST
+
 Suite *gate_suite(void);
 Suite *gate_suite(void)
 {
@@ -418,6 +492,8 @@ Suite *gate_suite(void)
 	tcase_add_test(t, malformed_evidence_is_refused_by_item_and_member);
 	tcase_add_test(t, sixty_seven_thousand_items_are_read_and_judged);
 	tcase_add_test(t, verdicts_are_what_scipy_computes);
+	tcase_add_test(t, failed_units_that_are_told_stand_for_what_the_result_says);
+	tcase_add_test(t, a_history_that_cannot_be_read_ends_the_call);
 	suite_add_tcase(s, t);
 	return s;
 }

@@ -146,6 +146,11 @@ START_TEST(hostile_names_stay_text)
 	has(t, "model &lt;b>&amp;\\|\"', without a baseline");
 	row = strstr(t, "| a\\|b \\# &lt;i>\\]\\]>");
 	ck_assert_msg(row, "%s", t);
+	ck_assert_ptr_null(strstr(t, "Rules that passed"));
+	free(t);
+	t = report(hostile, GATE_REPORT_TABLE);
+	has(t, "a|b # <i>]]>      fail");
+	ck_assert_ptr_null(strchr(t, '\a'));
 	free(t);
 }
 END_TEST
