@@ -53,6 +53,23 @@ static err_code put_jobs(struct buf *b, struct store *s, struct err *e)
 	return ERR_OK;
 }
 
+static void put_run_total(void *arg, const char *gate, const char *outcome, int64_t n)
+{
+	struct buf *b = arg;
+
+	buf_puts(b, "fathom_gate_runs{");
+	put_label(b, "gate", gate);
+	buf_putc(b, ',');
+	put_label(b, "outcome", outcome);
+	buf_printf(b, "} %lld\n", (long long)n);
+}
+
+static err_code put_gates(struct buf *b, struct store *s, struct err *e)
+{
+	put_head(b, "fathom_gate_runs", "gauge", "Runs of gates by verdict, or by state where there is none.");
+	return store_run_totals(s, put_run_total, b, e);
+}
+
 static void put_requests(struct buf *b, const struct http_stats *s)
 {
 	uint64_t n = 0;
@@ -169,7 +186,7 @@ void api_metrics(struct http_request *r)
 
 	put_head(&b, "fathom_info", "gauge", "What runs here.");
 	buf_puts(&b, "fathom_info{version=\"" FATHOM_VERSION "\"} 1\n");
-	if (put_jobs(&b, api->store, &e) || read_workers(api->core, &workers, &e)) {
+	if (put_jobs(&b, api->store, &e) || put_gates(&b, api->store, &e) || read_workers(api->core, &workers, &e)) {
 		problem_error(r, &e);
 		goto out;
 	}

@@ -129,6 +129,10 @@ struct run_filter {
 /* Newest first; *runs is owned by the caller: gate_run_release each and free. */
 err_code store_run_list(struct store *s, const struct run_filter *f, struct gate_run **runs, size_t *n, struct err *e);
 
+/* How many runs there are of each gate and outcome ("pass", ..., or the state of one without a verdict). */
+typedef void run_total_fn(void *arg, const char *gate, const char *outcome, int64_t n);
+err_code store_run_totals(struct store *s, run_total_fn *f, void *arg, struct err *e);
+
 /* The ids of runs that are not finished, or whose webhook waits; *ids is the caller's. */
 err_code store_run_open(struct store *s, int64_t **ids, size_t *n, struct err *e);
 

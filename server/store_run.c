@@ -204,6 +204,22 @@ err_code store_run_open(struct store *s, int64_t **ids, size_t *n, struct err *e
 	return ERR_OK;
 }
 
+err_code store_run_totals(struct store *s, run_total_fn *f, void *arg, struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	bool row = false;
+	err_code rc = store_query(s, e, &stmt,
+	                          "SELECT gate, coalesce(outcome, state), count(*) FROM gate_run GROUP BY 1, 2"
+	                          " ORDER BY 1, 2",
+	                          "");
+
+	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row)
+		f(arg, (const char *)sqlite3_column_text(stmt, 0), (const char *)sqlite3_column_text(stmt, 1),
+		  sqlite3_column_int64(stmt, 2));
+	store_done(stmt);
+	return rc;
+}
+
 err_code store_gate_branches(struct store *s, const char *gate, gate_branch_fn *f, void *arg, struct err *e)
 {
 	sqlite3_stmt *stmt = NULL;

@@ -4,7 +4,7 @@
 
 import { api, gatePath } from '/api.js';
 import { baselineList } from '/baselines.js';
-import { h } from '/dom.js';
+import { announce, h, setText } from '/dom.js';
 import { age, count } from '/format.js';
 import { History } from '/history.js';
 import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip } from '/verdict.js';
@@ -15,6 +15,17 @@ const href = (gate, run) => `#/gates/${encodeURIComponent(gate)}${run ? `/runs/$
 const timeOf = (x) => Date.parse(x.at ?? x.finished_at ?? x.created_at) || 0;
 const shortCommit = (commit) => (/^[0-9a-f]{12,}$/.test(commit ?? '') ? commit.slice(0, 8) : (commit ?? ''));
 const isOpen = (run) => ['measuring', 'judging'].includes(run.state);
+
+/* Says how long ago something was, and keeps saying it: see refreshAges. */
+const ageNode = (x) => h('span', { 'data-at': timeOf(x) }, age(timeOf(x)));
+
+function refreshAges(root) {
+	for (const node of root.querySelectorAll('[data-at]'))
+		setText(node, age(Number(node.dataset.at)));
+}
+
+/* Words and nodes with dots between them; what is not there is left out. */
+const dotted = (...parts) => parts.filter(Boolean).flatMap((part, i) => (i ? [' · ', part] : [part]));
 
 /* A run's verdict, or how far it is. */
 function runChip(run) {
@@ -28,6 +39,7 @@ const baselineText = (b) => (b?.name ? `against ${b.name}${b.version ? ` v${b.ve
 /* A view: load() -> what is shown of it; make(data) -> nodes; data that did not change is not drawn again. */
 class View {
 	constructor(root, head) {
+		this.root = root;
 		this.body = h('div', { class: 'detail-body' });
 		root.replaceChildren(...head, this.body);
 		this.shown = '';
@@ -36,8 +48,10 @@ class View {
 	async poll() {
 		const data = await this.load();
 		const key = JSON.stringify(data);
-		if (key === this.shown)
+		if (key === this.shown) {
+			refreshAges(this.root);
 			return;
+		}
 		this.shown = key;
 		this.show(data);
 	}
@@ -57,7 +71,7 @@ class View {
 
 function branchLine(gate, b) {
 	return h('li', {}, h('a', { href: href(gate, b.run) }, b.branch || 'no branch'), verdictChip(b.verdict),
-		h('span', { class: 'quiet' }, [shortCommit(b.commit), timeOf(b) && age(timeOf(b))].filter(Boolean).join(' · ')));
+		h('span', { class: 'quiet' }, dotted(shortCommit(b.commit), ageNode(b))));
 }
 
 /* The last judged run of each branch; main is the first. */
@@ -174,12 +188,11 @@ class GateView extends View {
 	}
 
 	runRow(run) {
-		const words = [shortCommit(run.tags?.commit), run.tags?.branch, baselineText(run.baseline)];
-		const text = words.filter(Boolean).join(' · ');
+		const what = dotted(shortCommit(run.tags?.commit), run.tags?.branch, baselineText(run.baseline));
 		return h('li', { class: 'run' }, h('span', {}, runChip(run)),
 			h('div', {}, h('a', { class: 'row-name', href: href(this.name, run.id) }, run.model),
 				h('span', { class: 'quiet' }, ` #${run.id}`)),
-			h('span', { class: 'quiet' }, text), h('span', { class: 'quiet' }, age(timeOf(run))));
+			h('span', { class: 'quiet' }, what), h('span', { class: 'quiet' }, ageNode(run)));
 	}
 }
 
@@ -206,10 +219,13 @@ class RunView extends View {
 
 	make(run) {
 		const { verdict } = run;
+		if (this.busy && this.seen && !isOpen(run))
+			announce(`Run ${run.id}: ${run.outcome ?? run.state}`);
+		this.seen = true;
 		this.busy = isOpen(run);
 		this.heading.textContent = `${run.model} in ${this.gate}`;
-		this.sub.textContent = [`Run ${run.id}`, run.tags?.branch, shortCommit(run.tags?.commit), baselineText(run.baseline),
-			timeOf(run) && age(timeOf(run))].filter(Boolean).join(' · ');
+		this.sub.replaceChildren(...dotted(`Run ${run.id}`, run.tags?.branch, shortCommit(run.tags?.commit),
+			baselineText(run.baseline), ageNode(run)));
 		this.chip.replaceChildren(runChip(run));
 		const files = [['JSON', run.links.verdict], ['JUnit', run.links.junit], ['Markdown', run.links.markdown]];
 		this.tools.replaceChildren(...files.filter(([, path]) => path).map(([name, path]) =>

@@ -27,7 +27,7 @@ export function ruleText(rule) {
 
 /* What a gate's rule asks for. */
 export function termsText(rule) {
-	const effect = rule.min_effect && `min. effect ${effectText(rule, rule.min_effect, 3)}`;
+	const effect = rule.min_effect && `min. effect ${allowedText(rule, rule.min_effect)}`;
 	const terms = [
 		isNumber(rule.min) && `at least ${rule.min}`, isNumber(rule.max) && `at most ${rule.max}`, effect,
 		isNumber(rule.max_ratio) && `ratio at most ${rule.max_ratio}`, rule.test === 'point' && 'values only',
@@ -41,13 +41,20 @@ export function termsText(rule) {
 const signed = (text, v) => (v > 0 ? `+${text}` : text.replace('-', '−'));
 
 /* A difference in its metric's unit: of perplexities a log-ratio, said in per cent; of accuracies in points. */
-function effectText(rule, v, digits = 3) {
-	const round = (x) => Number(x.toPrecision(digits));
+function effectText(rule, v) {
+	const round = (x) => Number(x.toPrecision(3));
 	if (!isNumber(v))
 		return '–';
 	if (/^ppl/.test(rule.metric ?? ''))
 		return `${round((Math.exp(v) - 1) * 100)} %`;
 	return /^acc/.test(rule.metric ?? '') ? `${round(v * 100)} points` : String(round(v));
+}
+
+/* What a rule lets pass, as it is written: a log-ratio is so small that it is a share. */
+function allowedText(rule, v) {
+	if (!isNumber(v))
+		return '–';
+	return /^ppl/.test(rule.metric ?? '') ? `${Number((100 * v).toPrecision(3))} %` : effectText(rule, v);
 }
 
 const worseText = (rule, v) => signed(effectText(rule, v), v);
@@ -148,7 +155,7 @@ function track(rule, axis) {
 		return null;
 	const [delta, lower, upper] = bounds;
 	const words = `worse by ${worseText(rule, rule.delta)}, between ${worseText(rule, rule.lower)} and ` +
-		`${worseText(rule, rule.upper)}; ${effectText(rule, allowedOf(rule), 2)} is allowed`;
+		`${worseText(rule, rule.upper)}; ${allowedText(rule, allowedOf(rule))} is allowed`;
 	const bar = svg('line', { x1: percent(lower, axis), x2: percent(upper, axis), y1: '50%', y2: '50%', class: 'bar' });
 	const ends = [lower, upper].filter((v) => v >= axis[0] && v <= axis[1]).map((v) =>
 		svg('line', { x1: percent(v, axis), x2: percent(v, axis), y1: '30%', y2: '70%', class: 'bar' }));
@@ -199,7 +206,7 @@ export function ruleTable(rules) {
 	const countText = (n) => (isNumber(n) ? count(n) : '–');
 	return table('Numbers of the rules', head, rules.map((r) => [
 		r.name, valueText(r.value), valueText(r.baseline_value), limitText(r), worseText(r, r.delta),
-		worseText(r, r.lower), worseText(r, r.upper), effectText(r, effectOf(r), 2), chanceText(r.p), chanceText(r.p_holm),
+		worseText(r, r.lower), worseText(r, r.upper), allowedText(r, effectOf(r)), chanceText(r.p), chanceText(r.p_holm),
 		countText(r.n), countText(r.items_needed),
 		r.bootstrap ? `${worseText(r, r.bootstrap.lower)} to ${worseText(r, r.bootstrap.upper)}` : '–']));
 }

@@ -5,6 +5,7 @@ and RoPE falls apart at 512 tokens.
 Run: /usr/bin/python3 -m unittest discover -s tests/browser -p test_gates.py -v
 """
 
+import hashlib
 import json
 import math
 import sys
@@ -55,7 +56,7 @@ def finished(path, states):
 
 
 def commit(i):
-    return f"{(i + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC834 % 2**160:040x}"
+    return hashlib.sha1(str(i).encode()).hexdigest()
 
 
 def run_gate(model, i, branch):
@@ -159,6 +160,10 @@ class TestGates(unittest.TestCase):
         self.assertRegex(rows[0], f"^main\\s+pass\\s+{commit(0)[:8]}")
         self.assertRegex(rows[1], f"^feature/x\\s+fail\\s+{commit(1)[:8]}")
         self.assertIn("long-context version 1 · 3 rules", page.text(".gate"))
+        page.open("#/gates/long-context")
+        page.wait("the rules", lambda: len(page.all(".panel.rules .rule")) == 3)
+        self.assertEqual(lines(".panel.rules .rule-value"), [
+            "at most 1000", "min. effect 5 %, confidence 95 %", "ratio at most 1.02, confidence 95 %"])
 
     def test_40_the_same_model_is_a_pass_at_zero(self):
         page.open("#/gates/long-context/runs/1")

@@ -172,6 +172,19 @@ class OpenApi(ServerTest):
 
 
 class Metrics(ServerTest):
+    def test_runs_of_gates_are_counted_by_verdict(self):
+        rules = [{"name": "bound", "type": "absolute", "metric": "ppl_token", "length": 64, "max": 1e9}]
+        measure = [{"task": "pg19", "dataset": "books", "params": {"lengths": [64]}}]
+        for gate, most in (("loose", 1e9), ("tight", 1)):
+            body = {"name": gate, "measure": measure, "rules": [{**rules[0], "max": most}]}
+            self.assertEqual(self.server.ask("POST", "/api/v1/gates", body).status, 201)
+            for _ in range(2):
+                run = self.server.ask("POST", f"/api/v1/gates/{gate}/runs?wait=60", {"model": "rope-demo"}).json()
+                self.assertEqual(run["state"], "done")
+        found = {n: v for n, v in self.samples().items() if n.startswith("fathom_gate_runs")}
+        self.assertEqual(found, {'fathom_gate_runs{gate="loose",outcome="pass"}': 2,
+                                 'fathom_gate_runs{gate="tight",outcome="fail"}': 2})
+
     def samples(self):
         """{name with labels: value}, every line of the text format checked."""
         reply = self.server.get("/metrics")
