@@ -38,7 +38,8 @@ static double beta_fraction(double x, double a, double b)
 	double c = 1, d = 1 - (a + b) * x / (a + 1), f;
 
 	f = d = 1 / (fabs(d) < tiny ? tiny : d);
-	for (double m = 1; m < 1e6; m++) {
+	for (int i = 1; i < 1000000; i++) {
+		double m = i;
 		double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
 		double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
 		double was = f;
