@@ -7,6 +7,7 @@ import { baselineList } from '/baselines.js';
 import { announce, h, setText } from '/dom.js';
 import { age, count } from '/format.js';
 import { History } from '/history.js';
+import { isActive, newProgress, noteProgress, showProgress } from '/jobs.js';
 import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip } from '/verdict.js';
 
 const RUNS = 50; /* a page */
@@ -47,6 +48,8 @@ class View {
 
 	async poll() {
 		const data = await this.load();
+		if (this.gone)
+			return;
 		const key = JSON.stringify(data);
 		if (key === this.shown) {
 			refreshAges(this.root);
@@ -64,7 +67,9 @@ class View {
 		return false;
 	}
 
-	destroy() {}
+	destroy() {
+		this.gone = true;
+	}
 }
 
 /* -- the list --------------------------------------------------------------------------------------- */
@@ -76,6 +81,8 @@ function branchLine(gate, b) {
 
 /* The last judged run of each branch; main is the first. */
 const branchesOf = (gate) => [...gate.branches].sort((a, b) => (b.branch === 'main') - (a.branch === 'main'));
+
+const rulesText = (rules) => `${count(rules.length)} rule${rules.length === 1 ? '' : 's'}`;
 
 class ListView extends View {
 	constructor(root) {
@@ -90,7 +97,7 @@ class ListView extends View {
 	make({ gates, baselines }) {
 		const row = (g) => h('li', { class: 'gate' },
 			h('div', {}, h('a', { class: 'row-name', href: href(g.name) }, g.name),
-				h('span', { class: 'quiet' }, ` version ${g.version} · ${count(g.gate.rules.length)} rules`)),
+				h('span', { class: 'quiet' }, ` version ${g.version} · ${rulesText(g.gate.rules)}`)),
 			g.branches.length ? h('ul', { class: 'branches' }, branchesOf(g).map((b) => branchLine(g.name, b)))
 				: h('p', { class: 'quiet' }, 'No verdict yet.'));
 		const none = 'No gate yet. A gate is a file of rules; fathom gate --gate gates.json --model NAME posts it and ' +
@@ -124,6 +131,7 @@ class GateView extends View {
 	}
 
 	destroy() {
+		super.destroy();
 		this.history.destroy();
 	}
 
@@ -213,11 +221,16 @@ class RunView extends View {
 		return this.busy;
 	}
 
-	load() {
-		return api.run(this.gate, this.id);
+	/* The run; beside it its jobs that are under way, whose progress is shown. */
+	async load() {
+		const run = await api.run(this.gate, this.id);
+		const active = run.jobs.filter(isActive);
+		const jobs = await Promise.all(active.map(({ id }) => api.job(id)));
+		jobs.forEach((job) => noteProgress(job));
+		return { run, jobs };
 	}
 
-	make(run) {
+	make({ run, jobs }) {
 		const { verdict } = run;
 		if (this.busy && this.seen && !isOpen(run))
 			announce(`Run ${run.id}: ${run.outcome ?? run.state}`);
@@ -231,7 +244,7 @@ class RunView extends View {
 		this.tools.replaceChildren(...files.filter(([, path]) => path).map(([name, path]) =>
 			h('a', { class: 'button small', href: path, download: `run-${run.id}.${path.split('.').at(-1)}` }, name)));
 		return [this.errorPart(run), this.refusedPart(verdict), this.notesPart(verdict), this.rulesPart(verdict),
-			this.jobsPart(run)];
+			this.jobsPart(run, jobs)];
 	}
 
 	errorPart(run) {
@@ -261,13 +274,19 @@ class RunView extends View {
 			h('details', { class: 'values' }, h('summary', {}, 'Values'), ruleTable(verdict.rules)));
 	}
 
-	jobsPart(run) {
+	jobsPart(run, active) {
+		const progress = (job) => {
+			const node = newProgress();
+			showProgress(node, job);
+			return node;
+		};
 		const line = (job) => h('li', {}, h('a', { href: `#/jobs/${job.id}` }, `job ${job.id}`), h('span', {}, job.measure),
 			h('span', { class: `chip ${job.state ?? ''}` }, job.state ?? 'deleted'),
-			job.cached_from > 0 && h('span', { class: 'quiet' }, `taken from job ${job.cached_from}, which measured the same`));
+			job.cached_from > 0 && h('span', { class: 'quiet' }, `taken from job ${job.cached_from}, which measured the same`),
+			active.filter(({ id }) => id === job.id).map(progress));
 		const hook = run.webhook;
 		const told = hook && ['Webhook', hook.state.replace('_', ' '), hook.tries > 1 && `${hook.tries} tries`, hook.error];
-		return h('section', { class: 'panel', 'aria-labelledby': 'jobs-of' }, h('h2', { id: 'jobs-of' }, 'Measured by'),
+		return h('section', { class: 'panel', 'aria-labelledby': 'jobs-of' }, h('h2', { id: 'jobs-of' }, 'Measurements'),
 			h('ul', { class: 'measured' }, run.jobs.map(line)),
 			told && h('p', { class: 'quiet' }, told.filter(Boolean).join(' · ')));
 	}

@@ -67,6 +67,12 @@ export class History extends Figure {
 		setHidden(this.csvButton, points.length === 0);
 	}
 
+	/* Another rule has other points: nothing is drawn before they are here. */
+	pick(rule) {
+		this.wish = rule;
+		this.onMetric();
+	}
+
 	choices() {
 		return this.rules.map((r) => [r.name, r.name]);
 	}

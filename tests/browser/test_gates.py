@@ -261,6 +261,21 @@ class TestGates(unittest.TestCase):
         page.wait("the rules", lambda: page.all("#gates .rule"))
         page.shoot("gates-run-wide")
 
+    def test_65_a_run_shows_how_far_it_is_and_its_end_without_a_reload(self):
+        params = {"protocol": "sliding", "lengths": [256], "stride": 1}
+        rules = [{"name": "bound", "type": "absolute", "metric": "ppl_token", "length": 256, "max": 1000}]
+        measure = [{"task": "pg19", "dataset": "books", "params": params}]
+        server.post("/api/v1/gates", {"name": "slow", "measure": measure, "rules": rules})
+        run = server.post("/api/v1/gates/slow/runs", {"model": "rope-demo"})
+        page.open(f"#/gates/slow/runs/{run['id']}")
+        page.wait("its progress", lambda: page.js("return document.querySelector('.measured progress')?.value > 0"))
+        self.assertEqual(page.text(".big-chip"), "measuring")
+        self.assertIn("tokens", page.text(".measured"))
+        server.post(f"/api/v1/jobs/{run['jobs'][0]['id']}/cancel")
+        page.wait("the verdict", lambda: page.text(".big-chip") == "error")
+        self.assertIn("Of 1 rule, 1 is an error.", page.text("#gates"))
+        self.assertEqual(page.js("return document.getElementById('announce').textContent"), f"Run {run['id']}: error")
+
     def test_70_what_is_not_there_is_said(self):
         self.expected = ("status of 404",)
         page.open("#/gates/none")
