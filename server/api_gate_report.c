@@ -4,79 +4,58 @@
 #include <string.h>
 
 #include "server/api.h"
+#include "server/gate_report.h"
 #include "server/problem.h"
-#include "server/svg.h"
 
 #define MAX_REPLY ((size_t)64 << 20)
 
 /* -- verdicts ---------------------------------------------------------------------------------- */
 
-void api_run_json(struct http_request *r)
+static void send_verdict(struct http_request *r, enum gate_report_format format, const char *type, const char *suffix)
 {
 	struct buf b = BUF_INIT(MAX_REPLY);
 	struct gate_run run = {0};
+	struct json *verdict = NULL;
 	struct err e;
 	err_code rc = api_load_run(r, &run, &e);
 
 	if (!rc && !run.verdict)
 		rc = err_set(&e, ERR_CONFLICT, "run %lld has no verdict: it is %s%s%s", (long long)run.id,
 		             run_state_name(run.state), run.error ? ": " : "", run.error ? run.error : "");
+	if (!rc)
+		rc = json_parse(run.verdict, strlen(run.verdict), &verdict, &e);
+	if (!rc)
+		rc = gate_report_write(verdict, format, &b, &e);
+	if (!rc)
+		rc = buf_check(&b, "the report", &e);
 	if (rc) {
+		buf_release(&b);
 		problem_error(r, &e);
 	} else {
-		buf_puts(&b, run.verdict);
-		api_send_json(r, 200, &b);
+		http_set_header(r, "Content-Disposition", "inline; filename=\"run-%lld.%s\"", (long long)run.id,
+		                suffix);
+		http_send(r, 200, type, &b);
 	}
+	json_free(verdict);
 	gate_run_release(&run);
 }
 
+void api_run_json(struct http_request *r)
+{
+	send_verdict(r, GATE_REPORT_JSON, "application/json", "json");
+}
+
+void api_run_junit(struct http_request *r)
+{
+	send_verdict(r, GATE_REPORT_JUNIT, "application/xml; charset=utf-8", "xml");
+}
+
+void api_run_markdown(struct http_request *r)
+{
+	send_verdict(r, GATE_REPORT_MARKDOWN, "text/markdown; charset=utf-8", "md");
+}
+
 /* -- badges ------------------------------------------------------------------------------------ */
-
-#define BADGE_HEIGHT 20
-#define CHAR_WIDTH   6.6 /* of 11 px sans-serif, on the average; textLength makes it so */
-#define PADDING      6
-
-static const struct {
-	const char *outcome, *colour;
-} colours[] = {{"pass", "#1a7f37"}, {"fail", "#c62828"}, {"inconclusive", "#9a6700"}, {"error", "#6e4aa8"}};
-
-static const char *colour_of(const char *outcome)
-{
-	for (size_t i = 0; i < sizeof colours / sizeof *colours; i++)
-		if (!strcmp(colours[i].outcome, outcome))
-			return colours[i].colour;
-	return "#57606a";
-}
-
-static void put_part(struct buf *b, double x, double width, const char *text, const char *colour)
-{
-	buf_printf(b, "<rect x=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>", x, width, BADGE_HEIGHT, colour);
-	buf_printf(b, "<text x=\"%.1f\" y=\"14\" textLength=\"%.1f\">", x + PADDING, width - 2 * PADDING);
-	svg_put_text(b, text, 100);
-	buf_puts(b, "</text>");
-}
-
-/* "long-context | pass": plain, so that it looks the same in every viewer. */
-static void put_badge(struct buf *b, const char *gate, const char *outcome)
-{
-	double left = (double)strlen(gate) * CHAR_WIDTH + 2 * PADDING,
-	       right = (double)strlen(outcome) * CHAR_WIDTH + 2 * PADDING;
-
-	buf_printf(b,
-	           "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.1f\" height=\"%d\" role=\"img\" "
-	           "aria-label=\"",
-	           left + right, BADGE_HEIGHT);
-	svg_put_text(b, gate, 100);
-	buf_printf(b, ": %s\"><title>", outcome);
-	svg_put_text(b, gate, 100);
-	buf_printf(b, ": %s</title><clipPath id=\"r\"><rect width=\"%.1f\" height=\"%d\" rx=\"3\"/></clipPath>",
-	           outcome, left + right, BADGE_HEIGHT);
-	buf_puts(b, "<g clip-path=\"url(#r)\" fill=\"#fff\" font-family=\"Verdana,DejaVu Sans,sans-serif\" "
-	            "font-size=\"11\">");
-	put_part(b, 0, left, gate, "#3b4148");
-	put_part(b, left, right, outcome, colour_of(outcome));
-	buf_puts(b, "</g></svg>\n");
-}
 
 /* The last verdict; with ?branch, of that branch. */
 void api_gate_badge(struct http_request *r)
@@ -94,7 +73,7 @@ void api_gate_badge(struct http_request *r)
 		problem_error(r, &e);
 		return;
 	}
-	put_badge(&b, gate.name, n ? runs[0].outcome : "no verdict");
+	gate_badge_write(gate.name, n ? runs[0].outcome : NULL, &b);
 	for (size_t i = 0; i < n; i++)
 		gate_run_release(&runs[i]);
 	free(runs);

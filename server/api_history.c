@@ -21,6 +21,7 @@ struct series {
 	char **commits;  /* [n] owned; NULL: none */
 	size_t n, cap_values, cap_commits;
 	bool log;
+	double min_effect; /* smaller steps are none */
 };
 
 static void series_release(struct series *s)
@@ -78,7 +79,7 @@ static err_code put_changes(struct json_writer *w, const struct series *s, struc
 {
 	struct change *changes = NULL;
 	size_t n = 0;
-	err_code rc = changes_find(s->values, s->n, ALPHA, 0, &changes, &n, e);
+	err_code rc = changes_find(s->values, s->n, ALPHA, s->min_effect, &changes, &n, e);
 
 	json_begin_array(w, "change_points");
 	for (size_t i = 0; !rc && i < n; i++) {
@@ -129,8 +130,9 @@ static bool is_perplexity(const char *metric)
 	return !strncmp(metric, "ppl", 3);
 }
 
-/* The metric of a gate's rule. */
-static err_code rule_metric(struct store *s, const char *gate, const char *rule, char *out, size_t size, struct err *e)
+/* The metric of a gate's rule, and its minimum effect, if it has one. */
+static err_code read_rule(struct store *s, const char *gate, const char *rule, char *out, size_t size,
+                          double *min_effect, struct err *e)
 {
 	struct gate_row row = {0};
 	struct gate *g = NULL;
@@ -140,8 +142,10 @@ static err_code rule_metric(struct store *s, const char *gate, const char *rule,
 	if (!rc)
 		rc = gate_parse_text(row.definition, strlen(row.definition), &g, e);
 	for (size_t i = 0; !rc && i < g->n_rules; i++)
-		if (!strcmp(g->rules[i].name, rule) && g->rules[i].metric)
+		if (!strcmp(g->rules[i].name, rule) && g->rules[i].metric) {
 			snprintf(out, size, "%s", g->rules[i].metric);
+			*min_effect = g->rules[i].min_effect > 0 ? g->rules[i].min_effect : 0;
+		}
 	gate_free(g);
 	gate_row_release(&row);
 	return rc;
@@ -157,14 +161,28 @@ static bool read_number(struct http_request *r, const char *name, int64_t max, i
 	return false;
 }
 
-static bool is_needed(struct http_request *r, const char *name, const char *with)
+static bool read_effect(struct http_request *r, double *out)
+{
+	const char *text = http_query(r, "min_effect");
+	char *end = NULL;
+	double v = text ? strtod(text, &end) : 0;
+
+	if (text && (end == text || *end || !(v >= 0) || v > 1e6)) {
+		problem_query(r, "min_effect", "min_effect is '%.40s', not a number from 0", text);
+		return false;
+	}
+	if (text)
+		*out = v;
+	return true;
+}
+
+static bool is_needed(struct http_request *r, const char *name)
 {
 	if (http_query(r, name))
 		return false;
 	problem_query(r, name,
 	              "%s is missing: a history is of a gate's rule (gate, rule), or of a task's metric (task, metric)",
 	              name);
-	(void)with;
 	return true;
 }
 
@@ -187,15 +205,15 @@ void api_history(struct http_request *r)
 		return;
 	h.limit = (int)limit;
 	if (gate) {
-		if (is_needed(r, "rule", "gate"))
+		if (is_needed(r, "rule"))
 			return;
-		rc = rule_metric(api_of(r)->store, gate, http_query(r, "rule"), metric, sizeof metric, &e);
+		rc = read_rule(api_of(r)->store, gate, http_query(r, "rule"), metric, sizeof metric, &s.min_effect, &e);
 		s.log = !rc && is_perplexity(metric);
 		if (!rc)
 			rc = store_history_rule(api_of(r)->store, gate, http_query(r, "rule"), branch, (int)limit,
 			                        add_point, &s, &e);
 	} else {
-		if (is_needed(r, "task", NULL) || is_needed(r, "metric", NULL))
+		if (is_needed(r, "task") || is_needed(r, "metric"))
 			return;
 		snprintf(metric, sizeof metric, "%s", h.metric);
 		s.log = is_perplexity(metric);
@@ -203,7 +221,7 @@ void api_history(struct http_request *r)
 	}
 	if (rc)
 		problem_error(r, &e);
-	else
+	else if (read_effect(r, &s.min_effect))
 		send_series(r, *metric ? metric : NULL, &s);
 	series_release(&s);
 }
