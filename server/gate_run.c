@@ -7,7 +7,8 @@
  *
  * 1. The state is in the store before it is here; a start of the server takes it up from there.
  * 2. A child's line is dropped only after its effect is stored; while the store refuses, it is looked at again.
- * 3. A webhook is told at least once: a server that is killed in between tells again, with the same X-Fathom-Delivery. */
+ * 3. A webhook is told at least once: a server that is killed in between tells again, with the same
+ *    X-Fathom-Delivery. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
