@@ -217,10 +217,12 @@ static err_code read_rule(struct draft *d, struct err *e)
 {
 	d->r = (struct gate_rule){
 	    .min = NAN, .max = NAN, .min_effect = NAN, .confidence = NAN, .max_ratio = NAN, .min_ratio = NAN};
-	if (field_string(d->given, d->parent, "name", true, &d->r.name, e) ||
-	    field_check_name(d->r.name, d->parent, "name", e) || take_type(d, e) || take_members(d, e) ||
+	if (field_string(d->given, d->parent, "name", true, &d->r.name, e))
+		return ERR_INPUT;
+	assert(d->r.name); /* it is required */
+	if (field_check_name(d->r.name, d->parent, "name", e) || take_type(d, e) || take_members(d, e) ||
 	    take_measure(d, e) || take_metric(d, e) || take_place(d, e))
-		return e->code;
+		return ERR_INPUT;
 	return take_numbers(d, e);
 }
 
