@@ -114,6 +114,7 @@ static err_code configure(struct client *c, const struct client_request *q, cons
 	add_header(c, "Content-Type", q->body ? "application/json" : NULL);
 	add_header(c, "Idempotency-Key", q->idempotency_key);
 	add_header(c, "If-None-Match", q->if_none_match);
+	add_header(c, "If-Match", q->if_match);
 	add_header(c, "Expect", ""); /* no 100-continue round trip */
 	ok &= !curl_easy_setopt(c->curl, CURLOPT_URL, url);
 	ok &= !curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, q->method);
@@ -138,7 +139,11 @@ static err_code configure(struct client *c, const struct client_request *q, cons
 
 static err_code code_of(long status)
 {
-	return status == 404 ? ERR_NOT_FOUND : status == 409 ? ERR_CONFLICT : status < 500 ? ERR_INPUT : ERR_IO;
+	if (status == 404)
+		return ERR_NOT_FOUND;
+	if (status == 409 || status == 412 || status == 428)
+		return ERR_CONFLICT;
+	return status < 500 ? ERR_INPUT : ERR_IO;
 }
 
 /* The server's own words where it has any. */

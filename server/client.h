@@ -15,10 +15,10 @@
 struct client;
 
 struct client_request {
-	const char *method, *path;                   /* path from "/", with its query */
-	const char *body;                            /* JSON; NULL: none */
-	const char *idempotency_key, *if_none_match; /* header values; NULL: none */
-	long timeout_s;                              /* 0: 60 */
+	const char *method, *path;                              /* path from "/", with its query */
+	const char *body;                                       /* JSON; NULL: none */
+	const char *idempotency_key, *if_none_match, *if_match; /* header values; NULL: none */
+	long timeout_s;                                         /* 0: 60 */
 };
 
 struct client_reply {
@@ -32,8 +32,9 @@ err_code client_open(const char *url, struct client **out, struct err *e);
 void client_close(struct client *c);            /* NULL is fine */
 const char *client_url(const struct client *c); /* without a trailing slash */
 
-/* A status of 400 or more is an error: the problem's detail and pointer; 404 ERR_NOT_FOUND, 409 ERR_CONFLICT, other
- * 4xx ERR_INPUT, 5xx and no answer at all ERR_IO. The reply is the caller's to release in any case. */
+/* A status of 400 or more is an error: the problem's detail and pointer; 404 ERR_NOT_FOUND, 409, 412 and 428
+ * ERR_CONFLICT, other 4xx ERR_INPUT, 5xx and no answer at all ERR_IO. The reply is the caller's to release in any
+ * case. */
 err_code client_call(struct client *c, const struct client_request *q, struct client_reply *r, struct err *e);
 /* GET, and its body parsed. */
 err_code client_get(struct client *c, const char *path, struct json **out, struct err *e);
@@ -62,6 +63,10 @@ void client_table_release(struct client_table *t);
 typedef err_code client_add_row(struct client_table *t, const struct json *member, struct err *e);
 err_code client_print_list(struct client *c, const char *path, struct client_table *t, client_add_row *add,
                            struct err *e);
+
+/* cmd_wait.c: a job's state and progress on stderr, behind `what`: a line drawn over itself where that is a terminal,
+ * and one that stays when the job is final. */
+void client_show_job(const char *what, const struct json *job, bool final);
 
 /* cmd_wait.c: follows a job to its end, with a bar on stderr when that is a terminal; prints its result on stdout in
  * this format ("table", "json", "csv", "markdown"). The exit status of `fathom wait`. */

@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/json.h"
+#include "eval/gate.h"
 #include "server/report.h"
 
 int cmd_error(const char *name, const struct err *e)
@@ -59,5 +61,42 @@ err_code cmd_read_params(const struct options *o, const struct task *t, struct j
 	json_free(j);
 	buf_release(&given);
 	buf_release(&effective);
+	return rc;
+}
+
+err_code cmd_check_pair(const char *value, struct err *e)
+{
+	const char *eq = strchr(value, '=');
+
+	return eq && eq != value ? ERR_OK : err_set(e, ERR_INPUT, "is not KEY=VALUE");
+}
+
+err_code cmd_put_tags(const struct options *o, struct json_writer *w, struct err *e)
+{
+	size_t n;
+	const char *const *tags = options_all(o, "--tag", &n);
+
+	json_begin_object(w, "tags");
+	for (size_t i = 0; i < n; i++) {
+		const char *eq = strchr(tags[i], '=');
+		char *key = strndup(tags[i], (size_t)(eq - tags[i]));
+
+		if (!key)
+			return err_set(e, ERR_MEMORY, "out of memory");
+		json_put_string(w, key, eq + 1);
+		free(key);
+	}
+	json_end_object(w);
+	return ERR_OK;
+}
+
+err_code cmd_read_gate(const char *path, struct buf *text, struct gate **out, struct err *e)
+{
+	struct buf own = BUF_INIT((size_t)1 << 20), *b = text ? text : &own;
+	err_code rc = buf_read_file(b, path, e);
+
+	if (!rc && gate_parse_text(buf_str(b), b->len, out, e))
+		rc = err_wrap(e, "'%.300s'%s%s", path, e->pointer[0] ? " at " : "", e->pointer);
+	buf_release(&own);
 	return rc;
 }

@@ -22,6 +22,9 @@ int cmd_models(int argc, char **argv);
 int cmd_datasets(int argc, char **argv);
 int cmd_datasets_list(int argc, char **argv); /* without "fetch": cmd_models.c */
 int cmd_tasks(int argc, char **argv);
+int cmd_gate(int argc, char **argv);
+int cmd_baseline(int argc, char **argv);
+int cmd_compare(int argc, char **argv);
 
 /* Prints "fathom <name>: message" on stderr and returns 2. */
 int cmd_error(const char *name, const struct err *e);
@@ -36,5 +39,13 @@ int cmd_run_task(const char *command, const char *task, const struct options *o)
 /* Checks of options (struct option_spec) that more than one command has. */
 err_code cmd_check_format(const char *value, struct err *e);
 err_code cmd_check_threads(const char *value, struct err *e);
+err_code cmd_check_pair(const char *value, struct err *e); /* KEY=VALUE */
+
+/* The file of a gate; its text is appended to `text` (NULL: not wanted). The error names the file and the pointer. */
+struct gate;
+err_code cmd_read_gate(const char *path, struct buf *text, struct gate **out, struct err *e);
+
+/* --tag KEY=VALUE... as the member "tags". */
+err_code cmd_put_tags(const struct options *o, struct json_writer *w, struct err *e);
 
 #endif

@@ -8,6 +8,7 @@
 #include "engine/path.h"
 #include "eval/eval.h"
 #include "server/cmd.h"
+#include "server/evidence_file.h"
 #include "server/options.h"
 #include "server/output.h"
 #include "server/progress.h"
@@ -26,6 +27,8 @@ static const struct option_spec specs[] = {
     {"--format", "FORMAT", NULL, "table", "table, json, csv or markdown", 0, cmd_check_format},
     {"--items", "FILE", NULL, NULL, "also write the items, one JSON object a line", 0, NULL},
     {"--out", "FILE", NULL, NULL, "write the result there rather than to stdout", 0, NULL},
+    {"--evidence", "FILE", NULL, NULL,
+     "also write result and items as one object, which a gate can compare with (.json, or .json.gz for gzip)", 0, NULL},
 };
 
 /* One run, from the command line to the result. */
@@ -38,7 +41,7 @@ struct local_run {
 	struct evaluation *ev;
 	struct session *session;
 	struct place place;
-	struct output out, items;
+	struct output out, items, evidence;
 
 	char **results;   /* [n_units], NULL where a unit failed */
 	uint32_t *failed; /* [n_failed], room for n_units */
@@ -62,6 +65,7 @@ static void run_release(struct local_run *r)
 	json_free(r->plan);
 	output_release(&r->out);
 	output_release(&r->items);
+	output_release(&r->evidence);
 }
 
 /* -- the request ------------------------------------------------------------------------------- */
@@ -69,6 +73,7 @@ static void run_release(struct local_run *r)
 static err_code read_request(struct local_run *r, const char *task, struct err *e)
 {
 	const char *position = options_get(r->options, "--position");
+	const char *evidence = strcmp(r->command, "run") ? NULL : options_get(r->options, "--evidence");
 
 	if (options_no_args(r->options, e))
 		return e->code;
@@ -82,10 +87,13 @@ static err_code read_request(struct local_run *r, const char *task, struct err *
 	if (position && json_parse(position, strlen(position), &r->position, e))
 		return err_wrap(e, "--position");
 	if (output_open(&r->out, "--out", options_get(r->options, "--out"), e) ||
-	    output_open(&r->items, "--items", options_get(r->options, "--items"), e))
+	    output_open(&r->items, "--items", options_get(r->options, "--items"), e) ||
+	    output_open(&r->evidence, "--evidence", evidence, e))
 		return e->code;
 	if (output_same(&r->out, &r->items))
 		return err_set(e, ERR_INPUT, "--out and --items are one file: '%.200s'", r->out.path);
+	if (output_same(&r->evidence, &r->items) || output_same(&r->evidence, &r->out))
+		return err_set(e, ERR_INPUT, "--evidence and another output are one file: '%.200s'", r->evidence.path);
 	return ERR_OK;
 }
 
@@ -244,6 +252,37 @@ static err_code write_items(struct local_run *r, struct err *e)
 	return output_commit(&r->items, e);
 }
 
+static int add_item(void *arg, const char *line, size_t len)
+{
+	struct buf *b = arg;
+
+	buf_append(b, line, len);
+	buf_putc(b, '\n');
+	return b->failed;
+}
+
+static err_code write_evidence(struct local_run *r, const struct json *result, struct err *e)
+{
+	struct buf items = BUF_INIT(EVIDENCE_FILE_MAX), text = BUF_INIT(EVIDENCE_FILE_MAX);
+	struct unit_source units = {.next = next_result, .arg = r};
+	struct json_writer w = JSON_WRITER(&text);
+	err_code rc;
+
+	if (!r->evidence.f)
+		return ERR_OK;
+	r->cursor = 0;
+	rc = task_items(r->task, r->params, &units, add_item, &items, e);
+	if (!rc)
+		rc = evidence_file_put(&w, NULL, result, buf_str(&items), items.len, e);
+	if (!rc)
+		rc = buf_check(&text, "the evidence", e);
+	if (!rc)
+		rc = evidence_file_commit(&r->evidence, &text, e);
+	buf_release(&items);
+	buf_release(&text);
+	return rc;
+}
+
 static err_code write_result(struct local_run *r, struct err *e)
 {
 	struct buf text = BUF_INIT((size_t)1 << 30), report = BUF_INIT((size_t)1 << 30);
@@ -266,6 +305,8 @@ static err_code write_result(struct local_run *r, struct err *e)
 		fwrite(buf_str(&report), 1, report.len, r->out.f ? r->out.f : stdout);
 	if (!rc)
 		rc = output_commit(&r->out, e);
+	if (!rc)
+		rc = write_evidence(r, result, e);
 	json_free(result);
 	buf_release(&text);
 	buf_release(&report);

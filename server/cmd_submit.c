@@ -15,13 +15,6 @@ static err_code check_number(const char *value, struct err *e)
 	return *value && !*end ? ERR_OK : err_set(e, ERR_INPUT, "is not a number");
 }
 
-static err_code check_pair(const char *value, struct err *e)
-{
-	const char *eq = strchr(value, '=');
-
-	return eq && eq != value ? ERR_OK : err_set(e, ERR_INPUT, "is not KEY=VALUE");
-}
-
 static err_code check_json(const char *value, struct err *e)
 {
 	struct json *j = NULL;
@@ -36,12 +29,12 @@ static const struct option_spec specs[] = {
     {"--model", "NAME", NULL, NULL, "a model of the server (fathom models lists them)", 0, NULL},
     {"--task", "NAME", NULL, NULL, "a task (fathom tasks lists them and their parameters)", 0, NULL},
     {"--data", "NAME", NULL, NULL, "a dataset of the server (fathom datasets lists them)", 0, NULL},
-    {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task: --set lengths=1024,4096", 1, check_pair},
+    {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task: --set lengths=1024,4096", 1, cmd_check_pair},
     {"--device", "NAME", NULL, NULL, "auto, cpu, cuda or cuda:N", 0, NULL},
     {"--dtype", "NAME", NULL, NULL, "auto, f32, bf16 or f16", 0, NULL},
     {"--position", "JSON", NULL, NULL, "another position scaling: '{\"type\":\"yarn\",\"factor\":4}'", 0, check_json},
     {"--name", "TEXT", NULL, NULL, "the job's name", 0, NULL},
-    {"--tag", "KEY=VALUE", NULL, NULL, "a tag, for finding it again", 1, check_pair},
+    {"--tag", "KEY=VALUE", NULL, NULL, "a tag, for finding it again", 1, cmd_check_pair},
     {"--priority", "N", NULL, NULL, "higher ones run first", 0, check_number},
     {"--idempotency-key", "KEY", NULL, NULL, "submitting again with it gives the same job", 0, NULL},
     {"--wait", NULL, NULL, NULL, "wait for the end and print the result, as fathom wait does", 0, NULL},
@@ -80,25 +73,6 @@ static err_code put_params(struct json_writer *w, const struct options *o, struc
 	return ERR_OK;
 }
 
-static err_code put_tags(struct json_writer *w, const struct options *o, struct err *e)
-{
-	size_t n;
-	const char *const *tags = options_all(o, "--tag", &n);
-
-	json_begin_object(w, "tags");
-	for (size_t i = 0; i < n; i++) {
-		const char *eq = strchr(tags[i], '=');
-		char *key = strndup(tags[i], (size_t)(eq - tags[i]));
-
-		if (!key)
-			return err_set(e, ERR_MEMORY, "out of memory");
-		json_put_string(w, key, eq + 1);
-		free(key);
-	}
-	json_end_object(w);
-	return ERR_OK;
-}
-
 static err_code write_body(struct buf *b, const struct options *o, struct err *e)
 {
 	static const char *const needed[] = {"--model", "--task"};
@@ -115,7 +89,7 @@ static err_code write_body(struct buf *b, const struct options *o, struct err *e
 	put_given(&w, "dataset", o, "--data");
 	put_given(&w, "name", o, "--name");
 	put_engine(&w, o);
-	if (put_params(&w, o, e) || put_tags(&w, o, e))
+	if (put_params(&w, o, e) || cmd_put_tags(o, &w, e))
 		return e->code;
 	if (options_get(o, "--priority"))
 		json_put_int(&w, "priority", strtol(options_get(o, "--priority"), NULL, 10));

@@ -45,7 +45,7 @@ static void put_eta(char out[40], const struct json *progress)
 }
 
 /* One line on a terminal, drawn over itself. */
-static void draw(const struct json *job)
+static void draw(const char *what, const struct json *job)
 {
 	const struct json *progress = json_get(job, "progress");
 	const char *state = json_get_string(job, "state"), *waiting = json_get_string(job, "waiting");
@@ -55,15 +55,30 @@ static void draw(const struct json *job)
 	json_get_number(progress, "done", &done);
 	json_get_number(progress, "total", &total);
 	if (total <= 0) {
-		fprintf(stderr, "\r\033[K%s%s%.100s", state ? state : "", waiting ? ": " : "", waiting ? waiting : "");
+		fprintf(stderr, "\r\033[K%s%s%s%.100s", what, state ? state : "", waiting ? ": " : "",
+		        waiting ? waiting : "");
 		return;
 	}
 	progress_bar(done / total, bar);
 	put_count(done_text, done);
 	put_count(total_text, total);
 	put_eta(eta, progress);
-	fprintf(stderr, "\r\033[K%s [%s] %3.0f %%  %s of %s tokens%s", state ? state : "", bar, done / total * 100,
-	        done_text, total_text, eta);
+	fprintf(stderr, "\r\033[K%s%s [%s] %3.0f %%  %s of %s tokens%s", what, state ? state : "", bar,
+	        done / total * 100, done_text, total_text, eta);
+}
+
+void client_show_job(const char *what, const struct json *job, bool final)
+{
+	bool watch = isatty(STDERR_FILENO);
+	int64_t id = 0;
+
+	if (watch && !final)
+		draw(what, job);
+	json_get_integer(job, "id", &id);
+	if (final)
+		fprintf(stderr, "%s%sjob %lld %s%s\n", watch ? "\r\033[K" : "", what, (long long)id,
+		        json_get_string(job, "state"),
+		        json_is_number(json_get(job, "cached_from")) ? " (from the store)" : "");
 }
 
 /* -- following --------------------------------------------------------------------------------- */
@@ -132,7 +147,7 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 		if (!job)
 			continue;
 		if (watch)
-			draw(job);
+			draw("", job);
 		if (is_final(job))
 			break;
 		json_free(job);

@@ -1,4 +1,4 @@
-/* Archives: see unpack.h. The only user of libarchive. Only files that were asked for are written, and only under the
+/* Archives: see unpack.h. Only files that were asked for are written, and only under the
  * caller's names, so that nothing in an archive chooses a path. */
 #include "server/unpack.h"
 

@@ -48,7 +48,7 @@ only engine/tokenizer engine/*.* server/cmd_tokenize.c
 only 'oneapi|dnnl' kernels/matmul_cpu.c
 only cjson engine/json.c
 only curl server/client.c server/fetch.c server/webhook.c
-only "archive" server/unpack.c
+only "archive" server/unpack.c server/gzip.c
 only openssl engine/sha256.c
 only pcre2 engine/pattern.c engine/unicode.c
 only utf8proc engine/nfc.c engine/pystr.c
