@@ -61,17 +61,19 @@ export async function pinDialog(job) {
 	input.addEventListener('input', say);
 	say();
 	const no = h('button', { class: 'button', type: 'button', onclick: () => dialog.close() }, 'Do not pin');
+	const yes = h('button', { class: 'button primary', type: 'submit' }, 'Pin');
 	const form = h('form', { method: 'dialog', class: 'pin' },
 		h('h2', { id: 'pin-title' }, `Pin job ${job.id} as a baseline`),
 		h('label', { for: 'pin-name' }, 'Name'), input,
 		h('datalist', { id: 'pin-known' }, known.map((b) => h('option', { value: b.name }))), hint, alert,
-		h('div', { class: 'buttons' }, no, h('button', { class: 'button primary', type: 'submit' }, 'Pin')));
+		h('div', { class: 'buttons' }, no, yes));
 	const dialog = h('dialog', { class: 'confirm', 'aria-labelledby': 'pin-title' }, form);
 	document.body.append(dialog);
 	return new Promise((resolve) => {
 		let made = null;
 		form.addEventListener('submit', async (event) => {
 			event.preventDefault();
+			yes.disabled = true;
 			try {
 				made = await api.pin(input.value.trim(), [job.id], inUse()?.etag);
 				dialog.close();
@@ -80,6 +82,8 @@ export async function pinDialog(job) {
 					throw error;
 				setText(alert, error.message);
 				setHidden(alert, false);
+			} finally {
+				yes.disabled = false;
 			}
 		});
 		dialog.addEventListener('close', () => {

@@ -196,6 +196,11 @@ class TestGates(unittest.TestCase):
         page.wait("the rules", lambda: len(page.all("#gates .rule")) == 4)
         self.assertEqual(lines("#gates .rule-chip"), ["fail", "fail", "pass"])
         self.assertIn("Of 3 rules, 2 fail.", page.text("#gates"))
+        self.assertEqual(lines("#gates .detail-head a"), ["JSON", "JUnit", "Markdown"])
+        texts = [server.text(a.get_attribute("href").removeprefix(server.url)) for a in page.all("#gates .detail-head a")]
+        self.assertEqual(json.loads(texts[0]), run["verdict"])
+        self.assertIn("<testsuite", texts[1])
+        self.assertTrue(all("no worse" in text for text in texts))
         row = f"#gates .rule:nth-child({self.rule('no worse')})"
         self.assertTrue(page.all(f"{row} .cut"), "it is beyond the axis")
         rule = next(r for r in run["verdict"]["rules"] if r["name"] == "no worse")
