@@ -19,9 +19,11 @@ static void send_verdict(struct http_request *r, enum gate_report_format format,
 	struct err e;
 	err_code rc = api_load_run(r, &run, &e);
 
-	if (!rc && !run.verdict)
-		rc = err_set(&e, ERR_CONFLICT, "run %lld has no verdict: it is %s%s%s", (long long)run.id,
-		             run_state_name(run.state), run.error ? ": " : "", run.error ? run.error : "");
+	if (!rc && !run.verdict) {
+		err_set(&e, ERR_CONFLICT, "run %lld has no verdict: it is %s%s%s", (long long)run.id,
+		        run_state_name(run.state), run.error ? ": " : "", run.error ? run.error : "");
+		rc = ERR_CONFLICT;
+	}
 	if (!rc)
 		rc = json_parse(run.verdict, strlen(run.verdict), &verdict, &e);
 	if (!rc)
