@@ -144,8 +144,9 @@ struct run_past {
 	int64_t before;            /* its run */
 	int limit;
 };
-/* The verdicts of the runs that passed, newest first, each model's fingerprint once, and what the measurement was
- * called there. Borrowed for the call; an error of f ends it. */
+/* The verdicts of the runs that passed, or were kept from it by rules of type history alone (without that, no gate with
+ * such a rule could ever begin to have a history), newest first, each model's fingerprint once, and what the
+ * measurement was called there. Borrowed for the call; an error of f ends it. */
 typedef err_code verdict_fn(void *arg, const char *verdict, const char *measure, struct err *e);
 err_code store_run_passed(struct store *s, const struct run_past *p, verdict_fn *f, void *arg, struct err *e);
 

@@ -251,7 +251,10 @@ err_code store_run_passed(struct store *s, const struct run_past *p, verdict_fn 
 	                          "SELECT r.verdict, m.measure FROM (SELECT max(r.id) AS id, m.place FROM gate_run AS r"
 	                          " JOIN gate_measure AS m ON m.run_id = r.id AND m.protocol = ?3"
 	                          " WHERE r.gate = ?1 AND r.tags ->> '$.branch' IS ?2 AND r.id < ?5"
-	                          " AND r.outcome = 'pass' AND r.fingerprint <> ?4 GROUP BY r.fingerprint) AS newest"
+	                          " AND r.fingerprint <> ?4 AND (r.outcome = 'pass' OR (r.outcome = 'inconclusive'"
+	                          " AND NOT EXISTS (SELECT 1 FROM json_each(r.verdict, '$.rules') AS v"
+	                          " WHERE v.value ->> 'verdict' <> 'pass' AND v.value ->> 'type' <> 'history')))"
+	                          " GROUP BY r.fingerprint) AS newest"
 	                          " JOIN gate_run AS r ON r.id = newest.id JOIN gate_measure AS m"
 	                          " ON m.run_id = newest.id AND m.place = newest.place ORDER BY r.id DESC LIMIT ?6",
 	                          "ssssii", p->gate, p->branch, p->protocol, p->except, p->before, (int64_t)p->limit);

@@ -1,5 +1,5 @@
-/* What the store keeps of gates: versions of baselines and gates, the states of runs, what holds a job, which jobs are the
- * same to the cache, which runs are a run's history; and the signature of a webhook's message. */
+/* What the store keeps of gates: versions of baselines and gates, the states of runs, what holds a job, which jobs are
+ * the same to the cache, which runs are a run's history; and the signature of a webhook's message. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -495,10 +495,17 @@ START_TEST(history_has_each_model_that_passed_once_newest_first)
 	past_run(s, "d", "pass", "q", 5); /* measured otherwise */
 	past_run(s, "me", "pass", "p", 6);
 	past_run(s, "e", "inconclusive", "p", 7);
+	run_sql(s, "UPDATE gate_run SET verdict = '{\"rules\":[{\"type\":\"relative\",\"verdict\":\"inconclusive\"},"
+	           "{\"type\":\"history\",\"verdict\":\"pass\"}]}' WHERE outcome = 'inconclusive'");
+	past_run(s, "g", "inconclusive", "p", 70);
+	run_sql(s,
+	        "UPDATE gate_run SET verdict = '{\"value\":70,\"rules\":[{\"type\":\"relative\",\"verdict\":\"pass\"},"
+	        "{\"type\":\"history\",\"verdict\":\"inconclusive\"}]}' WHERE fingerprint = 'g'");
 	past_run(s, "f", "pass", "p", 8);
 	commit(s);
 	ck_ok(store_run_passed(s, &past, add_verdict, got, &e), &e);
-	ck_assert_str_eq(got, "{\"value\":8}{\"value\":4}{\"value\":2}");
+	ck_assert_str_eq(got, "{\"value\":8}{\"value\":70,\"rules\":[{\"type\":\"relative\",\"verdict\":\"pass\"},"
+	                      "{\"type\":\"history\",\"verdict\":\"inconclusive\"}]}{\"value\":4}{\"value\":2}");
 	past.limit = 1;
 	past.before = 8; /* not yet */
 	got[0] = '\0';
