@@ -58,6 +58,7 @@ err_code store_history_jobs(struct store *s, const struct history_of_jobs *h, hi
 	return rc ? rc : each_point(s, stmt, f, arg, e);
 }
 
+/* The value of a shape is a ratio, and the verdict has the standard error of its logarithm. */
 err_code store_history_rule(struct store *s, const char *gate, const char *rule, const char *branch, int limit,
                             history_fn *f, void *arg, struct err *e)
 {
@@ -65,10 +66,11 @@ err_code store_history_rule(struct store *s, const char *gate, const char *rule,
 	    "WITH points AS (SELECT r.id AS run, coalesce((SELECT m.job_id FROM gate_measure AS m WHERE m.run_id = r.id"
 	    "   AND m.measure = v.value ->> 'measure'), 0) AS job, r.finished_ms AS at, r.model, r.fingerprint,"
 	    "  r.tags ->> '$.commit' AS com, r.tags ->> '$.branch' AS branch, v.value ->> 'value' AS value,"
+	    "  CASE WHEN v.value ->> 'over' IS NOT NULL THEN v.value ->> 'value' * (v.value ->> 'stderr') ELSE"
 	    "  (SELECT m.value ->> 'stderr' FROM json_each(r.verdict, '$.results') AS res,"
 	    "    json_each(res.value, '$.metrics') AS m WHERE res.value ->> 'measure' = v.value ->> 'measure'"
 	    "    AND m.value ->> 'name' = v.value ->> 'metric' AND m.value ->> 'length' IS v.value ->> 'length'"
-	    "    AND m.value ->> 'group' IS v.value ->> 'group' LIMIT 1) AS se, v.value ->> 'verdict' AS outcome"
+	    "    AND m.value ->> 'group' IS v.value ->> 'group' LIMIT 1) END AS se, v.value ->> 'verdict' AS outcome"
 	    "  FROM gate_run AS r, json_each(r.verdict, '$.rules') AS v"
 	    "  WHERE r.gate = ?1 AND r.state = 'done' AND (?3 IS NULL OR r.tags ->> '$.branch' = ?3)"
 	    "   AND v.value ->> 'name' = ?2 AND v.value ->> 'value' IS NOT NULL"

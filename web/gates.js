@@ -155,7 +155,7 @@ class GateView extends View {
 		const branches = branchesOf(gate);
 		const named = branches.map((b) => b.branch).filter(Boolean);
 		const branch = this.branch ?? (named.includes('main') ? 'main' : named[0]) ?? '';
-		const charted = rules.filter((r) => r.metric);
+		const charted = rules.filter((r) => r.type !== 'no_truncation');
 		const rule = charted.find((r) => r.name === this.history.wish) ?? charted[0];
 		const history = rule ? await api.history(this.name, rule.name, branch) : { points: [], change_points: [] };
 		return { gate, rules, charted, runs, branches, named, branch, history };

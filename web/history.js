@@ -56,7 +56,7 @@ export class History extends Figure {
 		this.changes = [];
 	}
 
-	/* rules: [rule] of the gate that have a metric. Draws `points` and `changes` of the chosen one (of the API). */
+	/* rules: [rule] of the gate that have a value. Draws `points` and `changes` of the chosen one (of the API). */
 	showHistory(rules, points, changes, empty) {
 		this.rules = rules;
 		this.points = points.map((p, x) => ({ ...p, x, y: p.value, se: p.stderr ?? null }));
@@ -97,10 +97,19 @@ export class History extends Figure {
 		return this.points.some((p) => isNumber(p.y));
 	}
 
+	/* What the y axis is. */
+	label() {
+		const rule = this.rule();
+		return rule?.type === 'throughput' ? 'Tokens a second' : metricLabel(rule?.metric ?? '');
+	}
+
 	title() {
 		const rule = this.rule();
-		const at = rule?.length ? ` at ${count(rule.length)}` : '';
-		return rule ? `${metricLabel(rule.metric)}${at}, run after run` : 'History';
+		if (!rule)
+			return 'History';
+		const at = rule.length ? ` at ${count(rule.length)}` : '';
+		const over = rule.over ? ` over that at ${count(rule.over)}` : '';
+		return `${this.label()}${at}${over}, run after run`;
 	}
 
 	/* The changes, in words. */
@@ -184,7 +193,7 @@ export class History extends Figure {
 					},
 				},
 				y: {
-					type: 'linear', min, max, grid, title: { display: true, text: metricLabel(this.rule()?.metric ?? ''),
+					type: 'linear', min, max, grid, title: { display: true, text: this.rule()?.over ? 'Ratio' : this.label(),
 						color: colours.quiet, font: { family, size: 12 } },
 					ticks: { ...ticks, autoSkip: false, callback: (v) => v.toLocaleString('en-US', { maximumFractionDigits: 6 }) },
 					afterBuildTicks: (axis) => {

@@ -239,9 +239,14 @@ class TestGates(unittest.TestCase):
         page.wait("the chart", lambda: page.js(f"return Boolean(Chart.getChart('{CHART}'))"))
         self.assertEqual(lines("#history-metric option"), ["bounded", "no worse", "extrapolates"])
         page.choose("#history-metric", "extrapolates")
-        value = server.get("/api/v1/history?gate=long-context&rule=extrapolates&branch=main")["points"][0]["value"]
+        point = server.get("/api/v1/history?gate=long-context&rule=extrapolates&branch=main")["points"][0]
+        run = server.get(f"/api/v1/gates/long-context/runs/{point['run']}")
+        shape = next(r for r in run["verdict"]["rules"] if r["name"] == "extrapolates")
+        self.assertEqual(point["value"], shape["value"])
+        self.assertAlmostEqual(point["stderr"], shape["value"] * shape["stderr"], places=12)  # delta method
         first = f"return Chart.getChart('{CHART}').data.datasets[0].data[0].y"
-        page.wait("its values", lambda: page.js(first) == value)
+        page.wait("its values", lambda: page.js(first) == point["value"])
+        self.assertEqual(page.text("#history"), "Perplexity per token at 512 over that at 128, run after run")
         page.one("#gates .values summary").click()
         self.assertEqual(len(page.all("#gates .values tbody tr")), 2)
 
