@@ -58,12 +58,20 @@ err_code store_history_jobs(struct store *s, const struct history_of_jobs *h, hi
 	return rc ? rc : each_point(s, stmt, f, arg, e);
 }
 
-/* The value of a shape is a ratio, and the verdict has the standard error of its logarithm. */
+/* Of the runs whose gate had this rule as the current version has it, measured in the same way: what had its name but
+ * meant something else makes no line with it. The value of a shape is a ratio, and the verdict has the standard error of
+ * its logarithm. */
 err_code store_history_rule(struct store *s, const char *gate, const char *rule, const char *branch, int limit,
                             history_fn *f, void *arg, struct err *e)
 {
 	static const char sql[] =
-	    "WITH points AS (SELECT r.id AS run, coalesce((SELECT m.job_id FROM gate_measure AS m WHERE m.run_id = r.id"
+	    "WITH now AS MATERIALIZED (SELECT w.value AS rule,"
+	    "   (SELECT m.value FROM json_each(g.definition, '$.measure') AS m"
+	    "    WHERE m.value ->> 'id' = w.value ->> 'measure') AS measure"
+	    "  FROM gate AS g, json_each(g.definition, '$.rules') AS w WHERE g.name = ?1 AND w.value ->> 'name' = ?2"
+	    "  AND g.version = (SELECT version FROM gate WHERE name = ?1"
+	    "   ORDER BY posted_ms DESC, version DESC LIMIT 1)),"
+	    " points AS (SELECT r.id AS run, coalesce((SELECT m.job_id FROM gate_measure AS m WHERE m.run_id = r.id"
 	    "   AND m.measure = v.value ->> 'measure'), 0) AS job, r.finished_ms AS at, r.model, r.fingerprint,"
 	    "  r.tags ->> '$.commit' AS com, r.tags ->> '$.branch' AS branch, v.value ->> 'value' AS value,"
 	    "  CASE WHEN v.value ->> 'over' IS NOT NULL THEN v.value ->> 'value' * (v.value ->> 'stderr') ELSE"
@@ -71,9 +79,14 @@ err_code store_history_rule(struct store *s, const char *gate, const char *rule,
 	    "    json_each(res.value, '$.metrics') AS m WHERE res.value ->> 'measure' = v.value ->> 'measure'"
 	    "    AND m.value ->> 'name' = v.value ->> 'metric' AND m.value ->> 'length' IS v.value ->> 'length'"
 	    "    AND m.value ->> 'group' IS v.value ->> 'group' LIMIT 1) END AS se, v.value ->> 'verdict' AS outcome"
-	    "  FROM gate_run AS r, json_each(r.verdict, '$.rules') AS v"
+	    "  FROM now, gate_run AS r JOIN gate AS g ON g.name = r.gate AND g.version = r.gate_version,"
+	    "   json_each(r.verdict, '$.rules') AS v"
 	    "  WHERE r.gate = ?1 AND r.state = 'done' AND (?3 IS NULL OR r.tags ->> '$.branch' = ?3)"
 	    "   AND v.value ->> 'name' = ?2 AND v.value ->> 'value' IS NOT NULL"
+	    "   AND v.value ->> 'metric' IS now.rule ->> 'metric' AND v.value ->> 'length' IS now.rule ->> 'length'"
+	    "   AND v.value ->> 'over' IS now.rule ->> 'over' AND v.value ->> 'group' IS now.rule ->> 'group'"
+	    "   AND now.measure = (SELECT m.value FROM json_each(g.definition, '$.measure') AS m"
+	    "    WHERE m.value ->> 'id' = v.value ->> 'measure')"
 	    "  ORDER BY r.id DESC LIMIT ?4)"
 	    " SELECT run, job, at, model, fingerprint, com, branch, value, se, outcome FROM points ORDER BY run";
 	sqlite3_stmt *stmt = NULL;

@@ -425,6 +425,28 @@ class History(GateTest):
         of_jobs = self.server.get("/api/v1/history?task=pg19&metric=ppl_token&length=128&branch=main&limit=4").json()
         self.assertEqual([p["value"] for p in of_jobs["points"]], values[-4:])
 
+    def test_a_rule_that_came_to_mean_something_else_begins_a_new_line(self):
+        def values():
+            points = self.server.get("/api/v1/history?gate=h3&rule=bound").json()["points"]
+            return [p["value"] for p in points]
+
+        versions = [gate(name="h3", rules=[{**GATE["rules"][1], "name": "bound", "length": n}]) for n in (64, 128)]
+        versions.append(gate(name="h3", rules=versions[1]["rules"],
+                             measure=[{**GATE["measure"][0], "params": {**PARAMS, "last_window": "drop"}}]))
+        seen = []
+        for i, version in enumerate(versions):
+            self.post("/api/v1/gates", version)
+            self.assertEqual(values(), [])
+            run = self.run_gate("h3", baseline=None)
+            seen.append(run["verdict"]["rules"][0]["value"])
+            self.assertEqual(values(), [seen[i]])
+        self.assertEqual(len(set(seen)), 3)
+        self.post("/api/v1/gates", versions[0], 200)
+        self.assertEqual(values(), [seen[0]])
+        looser = {**versions[0]["rules"][0], "max": 1e8}  # another threshold of the same number
+        self.post("/api/v1/gates", {**versions[0], "rules": [looser]})
+        self.assertEqual(values(), [seen[0]])
+
     def test_values_of_other_protocols_are_on_no_line(self):
         self.measure(params={"lengths": [96], "last_window": "drop"}, tags={"branch": "p"})
         job = self.measure(params={"lengths": [96]}, tags={"branch": "p"})["id"]
