@@ -196,8 +196,8 @@ struct history_of_jobs {
 };
 /* Succeeded jobs' values of a metric, oldest first. */
 err_code store_history_jobs(struct store *s, const struct history_of_jobs *h, history_fn *f, void *arg, struct err *e);
-/* A rule's values over the finished runs of a gate, oldest first, as far as they are of the same metric, measured in the same
- * way as the current version has it; branch NULL: any. */
+/* A rule's values over the finished runs of a gate, oldest first, as far as they are of the metric, and measured in the
+ * way, that the current version has; branch NULL: any. */
 err_code store_history_rule(struct store *s, const char *gate, const char *rule, const char *branch, int limit,
                             history_fn *f, void *arg, struct err *e);
 

@@ -58,9 +58,8 @@ err_code store_history_jobs(struct store *s, const struct history_of_jobs *h, hi
 	return rc ? rc : each_point(s, stmt, f, arg, e);
 }
 
-/* Of the runs whose gate had this rule as the current version has it, measured in the same way: what had its name but
- * meant something else makes no line with it. The value of a shape is a ratio, and the verdict has the standard error of
- * its logarithm. */
+/* What had the rule's name but meant something else makes no line with it. The value of a shape is a ratio, and the
+ * verdict has the standard error of its logarithm. */
 err_code store_history_rule(struct store *s, const char *gate, const char *rule, const char *branch, int limit,
                             history_fn *f, void *arg, struct err *e)
 {
