@@ -23,6 +23,7 @@ int cmd_datasets(int argc, char **argv);
 int cmd_datasets_list(int argc, char **argv); /* without "fetch": cmd_models.c */
 int cmd_tasks(int argc, char **argv);
 int cmd_gate(int argc, char **argv);
+int cmd_gates(int argc, char **argv);
 int cmd_baseline(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 

@@ -44,7 +44,7 @@ static err_code results_add(struct results *r, const struct json *array, struct 
 	size_t cap = r->n;
 
 	for (const struct json *j = json_first(array); j; j = json_next(j)) {
-		struct evidence **grown = mem_grow(r->list, &cap, r->n + 1, sizeof *grown, e);
+		struct evidence **grown = mem_grow(r->list, &cap, r->n + 1, sizeof(struct evidence *), e);
 
 		if (!grown)
 			return e->code;
@@ -108,7 +108,7 @@ struct judging {
 static err_code judge(const struct judging *j, const struct results *cand, const struct results *base,
                       struct json_writer *w, enum gate_verdict *v, struct err *e)
 {
-	const struct evidence **found = mem_zalloc(j->gate->n_measures, sizeof *found, e);
+	const struct evidence **found = mem_zalloc(j->gate->n_measures, sizeof(struct evidence *), e);
 	struct gate_case c = {.candidate = found,
 	                      .baseline_name = j->baseline,
 	                      .baseline = (const struct evidence *const *)base->list,

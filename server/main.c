@@ -28,6 +28,7 @@ static const struct command {
     {"gate", cmd_gate, "judge a model against a baseline: pass, fail or inconclusive"},
     {"compare", cmd_compare, "the same for results that are there already, in files"},
     {"baseline", cmd_baseline, "make, list, import and export what gates compare with"},
+    {"gates", cmd_gates, "list a server's gates, or the runs of one"},
     {"models", cmd_models, "list a server's models, or describe one"},
     {"datasets", cmd_datasets, "list a server's datasets; `datasets fetch` gets known ones"},
     {"tasks", cmd_tasks, "list a server's tasks, or describe one"},

@@ -80,7 +80,7 @@ class Clients(ServerTest):
         self.assertEqual(json.loads(self.server.run("tasks", "pg19").stdout)["name"], "pg19")
 
     def test_every_command_has_help(self):
-        for command in ("gate", "baseline", "compare", "serve", "run", "frequencies", "worker", "tokenize", "generate", "submit", "wait", "jobs", "cancel", "models",
+        for command in ("gate", "gates", "baseline", "compare", "serve", "run", "frequencies", "worker", "tokenize", "generate", "submit", "wait", "jobs", "cancel", "models",
                         "datasets", "tasks"):
             done = self.server.run(command, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""), command)

@@ -342,6 +342,32 @@ class Served(Workshop):
         self.assertNotIn("\ntwo ", self.client("baseline", "list").stdout)
         self.assertIn("two", self.client("baseline", "export", "two", expect=2).stderr)
 
+    def test_gates_and_runs_are_listed(self):
+        gate = self.write_gate("listed", SANE, measure=[BOOKS])
+        for branch, model in (("main", "good"), ("topic", "worse"), ("main", "worse")):
+            self.client("gate", "--gate", gate, "--model", model, "--tag", f"branch={branch}", "--tag", f"commit=by-{model}")
+        lines = [line.split() for line in self.client("gates").stdout.splitlines()]
+        self.assertEqual(lines[0][:5], ["GATE", "VERSION", "BRANCH", "RUN", "VERDICT"])
+        mine = sorted(row[:3] + row[4:7] for row in lines if row[0] == "listed")
+        self.assertEqual(mine, [["listed", "1", "main", "pass", "worse", "by-worse"],
+                                ["listed", "1", "topic", "pass", "worse", "by-worse"]])
+        runs = [line.split() for line in self.client("gates", "listed", "--branch", "main").stdout.splitlines()]
+        self.assertEqual([row[1:7] for row in runs[1:]], [["done", "pass", "worse", "-", "main", "by-worse"],
+                                                          ["done", "pass", "good", "-", "main", "by-good"]])
+        self.assertEqual(len(json.loads(self.client("gates", "listed", "--json").stdout)["data"]), 3)
+        self.assertIn("no gate 'none'", self.client("gates", "none", expect=2).stderr)
+
+    def test_a_waiting_gate_outlasts_the_death_of_the_server(self):
+        prose.write_library(self.data / "many", 150, sentences=(20, 30))
+        gate = self.write_gate("outlasts", SANE, measure=[{**BOOKS, "dataset": "many"}])
+        process = subprocess.Popen([FATHOM, "gate", "--gate", gate, "--model", "good", "--server", self.server.url],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env())
+        wait_for(lambda: any(w["state"] == "busy" for w in self.server.get("/api/v1/workers").json()["data"]), "a worker at work")
+        self.server.stop(signal.SIGKILL)
+        self.server.start(self.server.port)
+        out, said = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, out + said)
+
     def test_the_same_model_passes_across_workers_threads_and_kills(self):
         self.client("baseline", "make", "aa", "--gate", self.books, "--model", "good")
         process = subprocess.Popen([FATHOM, "gate", "--gate", self.books, "--model", "good", "--baseline", "aa", "--no-cache", "--json",
