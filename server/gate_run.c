@@ -337,7 +337,7 @@ size_t gate_run_poll(const struct core *c, struct pollfd *fds)
 	for (const struct open_run *r = c->runs; r; r = r->next) {
 		if (!r->link)
 			continue;
-		link_poll(r->link, false, fds + n);
+		link_poll(r->link, core_store_waits(c, clock_mono_ms()), fds + n);
 		n += LINK_FDS;
 	}
 	return n;
@@ -377,6 +377,8 @@ int64_t gate_run_deadline(const struct core *c)
 {
 	int64_t first = INT64_MAX, at;
 
+	if (core_store_waits(c, clock_mono_ms()))
+		return INT64_MAX; /* nothing can be done before */
 	for (const struct open_run *r = c->runs; r; r = r->next) {
 		at = due_ms(c, r);
 		first = at < first ? at : first;

@@ -327,6 +327,19 @@ class Runs(GateTest):
         self.assertEqual(rules[0], rules[1])
         self.assertNotEqual(rules[0][0]["delta"], 0)
 
+    def test_another_dtype_is_no_comparison_unless_it_is_allowed(self):
+        if not self.server.get("/api/v1/workers").json()["data"][0]["isa"].endswith(("bf16", "amx")):
+            print("SKIP: this processor has no bf16")
+            return
+        self.post("/api/v1/gates", gate(name="bf16", measure=[{**GATE["measure"][0], "engine": {"dtype": "bf16"}}]))
+        run = self.run_gate("bf16", baseline="base")
+        self.assertEqual((run["outcome"], run["verdict"]["rules"][0]["verdict"]), ("error", "error"))
+        self.assertIn("dtype", json.dumps(run["verdict"]["refused"]))
+        self.assertIsNone(run["jobs"][0]["cached_from"])
+        run = self.run_gate("bf16", baseline="base", allow_engine_change=True)
+        self.assertNotEqual(run["outcome"], "error", run["verdict"]["rules"])
+        self.assertTrue(run["verdict"]["engine_change"] and run["allow_engine_change"])
+
     def test_what_cannot_be_run_is_refused_and_leaves_nothing(self):
         before = len(self.server.get("/api/v1/jobs?limit=500").json()["data"])
         for body, pointer, words in (
