@@ -161,24 +161,25 @@ static err_code begin(struct run *r, struct err *e)
 }
 
 /* The first job that is under way is drawn; each says once that it ended. */
-static void show(struct run *r, const struct json *run)
+static err_code show(struct run *r, const struct json *run, struct err *e)
 {
 	const struct json *j = json_first(json_get(run, "jobs"));
+	err_code rc = ERR_OK;
 
-	for (size_t i = 0; j && i < r->gate->n_measures; i++, j = json_next(j)) {
+	for (size_t i = 0; j && i < r->gate->n_measures && !rc; i++, j = json_next(j)) {
 		struct json *job = NULL;
 		char what[160];
-		struct err ignored;
 		int64_t id;
 
 		if (r->told[i] || !json_get_integer(j, "id", &id))
 			continue;
 		snprintf(what, sizeof what, "%.100s: ", r->gate->measures[i].id);
-		(void)gate_client_watch_job(&r->server, id, what, &r->told[i], &job, &ignored);
+		rc = gate_client_watch_job(&r->server, id, what, &r->told[i], &job, e);
 		json_free(job);
 		if (!r->told[i])
 			break;
 	}
+	return rc == ERR_DEVICE ? rc : ERR_OK; /* what else goes wrong here, shows in the run */
 }
 
 static bool is_final(const struct json *run)
@@ -220,7 +221,7 @@ static err_code follow(struct run *r, struct err *e)
 		}
 		lost_s = 0;
 		if (!rc)
-			show(r, r->answer);
+			rc = show(r, r->answer, e);
 		if (!rc && is_final(r->answer))
 			break;
 		if (!rc && progress_interrupted())
@@ -277,7 +278,7 @@ static int report(struct run *r, err_code rc, struct err *e)
 		struct err again;
 
 		cmd_error("gate", e);
-		if (r->server.local && rc == ERR_IO)
+		if (r->server.local && (rc == ERR_IO || rc == ERR_DEVICE))
 			print_log(r->server.local);
 		if (verdict_out_write_trouble(&r->out, r->gate->name, e, &again))
 			cmd_error("gate", &again);

@@ -7,12 +7,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/clock.h"
 #include "engine/sha256.h"
 #include "server/evidence_file.h"
 
 #define DEFAULT_URL "http://127.0.0.1:8080"
 #define SAME_HEX    12 /* digits of a file's hash in the name of its baseline */
 #define MAX_TRIES   5  /* when others change a baseline at the same time */
+#define PATIENCE_S  30 /* for a worker to come up */
 
 /* -- the server -------------------------------------------------------------------------------- */
 
@@ -240,6 +242,22 @@ err_code gate_client_export_jobs(struct gate_client *g, const int64_t *jobs, siz
 	return rc;
 }
 
+static err_code check_stuck(struct gate_client *g, const struct json *job, struct err *e)
+{
+	const char *waiting = json_get_string(job, "waiting");
+	double now_s = clock_mono_s();
+
+	if (!g->local || !waiting) {
+		g->stuck_s = 0;
+		return ERR_OK;
+	}
+	if (g->stuck_s <= 0)
+		g->stuck_s = now_s;
+	if (now_s - g->stuck_s < PATIENCE_S)
+		return ERR_OK;
+	return err_set(e, ERR_DEVICE, "nothing can measure this: %s", waiting);
+}
+
 err_code gate_client_watch_job(struct gate_client *g, int64_t id, const char *what, bool *final, struct json **job,
                                struct err *e)
 {
@@ -252,5 +270,5 @@ err_code gate_client_watch_job(struct gate_client *g, int64_t id, const char *wh
 	state = json_get_string(*job, "state");
 	*final = state && (!strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "cancelled"));
 	client_show_job(what, *job, *final);
-	return ERR_OK;
+	return check_stuck(g, *job, e);
 }

@@ -35,6 +35,7 @@ struct gate_client {
 	struct client *client; /* owned, as below */
 	struct local *local;   /* NULL: somebody's server */
 	const char *model;     /* borrowed: what the server calls the model; NULL: none was given */
+	double stuck_s;        /* since when the job that is watched says that it waits; 0: it does not */
 };
 
 /* Whether these options mean a private server. */
@@ -66,7 +67,8 @@ err_code gate_client_export_jobs(struct gate_client *g, const int64_t *jobs, siz
 /* The "jobs" of a run: their ids, [*n], the caller's. */
 err_code gate_client_job_ids(const struct json *array, int64_t **jobs, size_t *n, struct err *e);
 
-/* GET a job; draws it where stderr is a terminal, and else says once that it ended. *final: it did. */
+/* GET a job; draws it where stderr is a terminal, and says that it ended. *final: it did. ERR_DEVICE for one of a local
+ * server that has waited for half a minute: nobody else will start the worker that it needs. */
 err_code gate_client_watch_job(struct gate_client *g, int64_t id, const char *what, bool *final, struct json **job,
                                struct err *e);
 

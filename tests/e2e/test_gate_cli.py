@@ -227,6 +227,16 @@ class Local(Workshop):
         self.assertEqual((bad.returncode, len(bad.stdout.splitlines())), (2, 1))
         self.assertIn("line 2: candidate is absent", bad.stderr)
 
+    def test_a_worker_that_cannot_be_is_waited_for_half_a_minute(self):
+        sane = self.write_gate("sane3", SANE, measure=[BOOKS])
+        began = time.monotonic()
+        done = self.run_fathom("gate", "--gate", sane, "--model", self.root / "models" / "good", "--datasets", self.data,
+                               "--workers", "cuda:99", "--markdown", self.root / "stuck.md")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("nothing can measure this: no worker is up; worker 0 is unusable: device 'cuda:99'", done.stderr)
+        self.assertIn("cuda:99", (self.root / "stuck.md").read_text())
+        self.assertLess(time.monotonic() - began, 60)
+
     def test_bad_input_is_refused_before_anything_is_measured(self):
         model = ("--model", self.root / "models" / "good")
         gate = ("--gate", self.full)
