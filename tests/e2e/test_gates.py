@@ -710,6 +710,33 @@ class Killed(GateTest):
         again = self.server.get(f"/api/v1/gates/j/runs/{run['id']}?wait=60").json()
         self.assertEqual(comparable(again), comparable(run))
 
+    def kill_judge(self):
+        """Kills the next judge that the server starts."""
+        deadline = time.monotonic() + 30
+        children = Path(f"/proc/{self.server.process.pid}/task/{self.server.process.pid}/children")
+        while time.monotonic() < deadline:
+            for pid in children.read_text().split():
+                try:
+                    if b"\0judge\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        os.kill(int(pid), signal.SIGKILL)
+                        return
+                except (FileNotFoundError, ProcessLookupError):
+                    pass
+        self.fail("no judge was seen")
+
+    def test_a_judge_that_dies_is_replaced(self):
+        self.post("/api/v1/gates", gate(name="d", rules=GATE["rules"][1:]))
+        expected = comparable(self.run_gate("d", baseline=None))
+        for _ in range(5):  # a judge may be seen when it has said its line
+            at = len(self.server.log_text())
+            run = self.post("/api/v1/gates/d/runs", {"model": "rope-demo"}, 202).json()
+            self.kill_judge()
+            run = self.server.get(f"/api/v1/gates/d/runs/{run['id']}?wait=60").json()
+            self.assertEqual(comparable(run), expected)
+            if "judging it failed, and is tried again: the process died: signal 9" in self.server.log_text()[at:]:
+                return
+        self.fail("no judge died before it had judged")
+
     def test_a_run_that_no_judge_survives_fails_and_says_why(self):
         self.post("/api/v1/gates", gate(name="x", rules=GATE["rules"][1:]))
         run = self.run_gate("x", baseline=None)
