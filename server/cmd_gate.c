@@ -95,13 +95,16 @@ static err_code read_request(struct run *r, struct err *e)
 	static const char *const needed[] = {"--gate", "--model"};
 	const struct options *o = r->options;
 
+	if (verdict_out_open(&r->out, o, e)) {
+		verdict_out_release(&r->out);
+		r->out = (struct verdict_out){0};
+		return e->code;
+	}
 	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
 		if (!options_get(o, needed[i]))
 			return err_set(e, ERR_INPUT, "%s is missing", needed[i]);
 	r->baseline = options_get(o, "--baseline");
 	if (options_no_args(o, e) || read_gate(r, options_get(o, "--gate"), e))
-		return e->code;
-	if (verdict_out_open(&r->out, o, e))
 		return e->code;
 	return check_baseline(r, e);
 }
@@ -262,27 +265,32 @@ static void print_log(const struct local *l)
 	buf_release(&text);
 }
 
-/* The run is at its end, or *e says why there is none (rc). */
-static int report(struct run *r, err_code rc, struct err *e)
+/* There is no verdict: a CI finds why in the files, too. */
+static int tell_trouble(struct run *r, const struct err *why)
+{
+	const char *path = options_get(r->options, "--gate");
+	struct err e;
+
+	cmd_error("gate", why);
+	if (r->server.local && (why->code == ERR_IO || why->code == ERR_DEVICE))
+		print_log(r->server.local);
+	if (verdict_out_write_trouble(&r->out, r->gate ? r->gate->name : path ? path : "", why, &e))
+		cmd_error("gate", &e);
+	return 2;
+}
+
+/* The run is at its end. */
+static int report(struct run *r, struct err *e)
 {
 	const struct json *verdict = json_get(r->answer, "verdict");
 	int status;
 
-	if (!rc && !json_is_object(verdict)) {
+	if (!json_is_object(verdict)) {
 		const char *why = json_get_string(json_get(r->answer, "error"), "message");
 
 		why = why ? why : json_get_string(r->answer, "error");
-		rc = err_set(e, ERR_IO, "run %lld failed: %s", (long long)r->id, why ? why : "no reason is given");
-	}
-	if (rc) {
-		struct err again;
-
-		cmd_error("gate", e);
-		if (r->server.local && (rc == ERR_IO || rc == ERR_DEVICE))
-			print_log(r->server.local);
-		if (verdict_out_write_trouble(&r->out, r->gate->name, e, &again))
-			cmd_error("gate", &again);
-		return 2;
+		err_set(e, ERR_IO, "run %lld failed: %s", (long long)r->id, why ? why : "no reason is given");
+		return tell_trouble(r, e);
 	}
 	if (verdict_print(verdict, e) || verdict_out_write(&r->out, verdict, e))
 		return cmd_error("gate", e);
@@ -298,7 +306,6 @@ int cmd_gate(int argc, char **argv)
 	struct options *o = NULL;
 	struct err e;
 	int help, status = 0;
-	err_code rc;
 
 	if (options_parse(
 	        specs, sizeof specs / sizeof *specs, "fathom gate --gate FILE --model DIR|NAME [options]",
@@ -311,14 +318,7 @@ int cmd_gate(int argc, char **argv)
 		goto out;
 	progress_catch_signals();
 	r.options = o;
-	if (read_request(&r, &e)) {
-		status = cmd_error("gate", &e);
-		goto out;
-	}
-	rc = begin(&r, &e);
-	if (!rc)
-		rc = follow(&r, &e);
-	status = report(&r, rc, &e);
+	status = read_request(&r, &e) || begin(&r, &e) || follow(&r, &e) ? tell_trouble(&r, &e) : report(&r, &e);
 out:
 	run_release(&r);
 	options_free(o);

@@ -161,6 +161,11 @@ class Local(Workshop):
         self.assertIn("nowhere", done.stderr)
         self.assertIn("nowhere", junit.read_text())
         ElementTree.parse(junit)
+        broken = self.root / "cut.json"
+        broken.write_text("{")
+        done = self.run_fathom("gate", "--gate", broken, "--model", self.root / "models" / "good", "--markdown", self.root / "cut.md")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cut.json", (self.root / "cut.md").read_text().replace("\\", ""))
 
     def test_a_pass_updates_a_baseline_file_and_a_fail_does_not(self):
         mine = self.root / "mine.json.gz"
