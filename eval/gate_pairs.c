@@ -114,28 +114,43 @@ err_code evidence_comparable(const struct evidence *base, const struct evidence 
 	return rc;
 }
 
+/* How well a baseline's result answers what the candidate was measured for: what is first weighs more than all after it.
+ * Positions and engine tell measures apart that are the same in the rest: a scaling, or a dtype, beside another. */
+static int match_score(const struct gate_measure *m, const struct evidence *cand, const struct evidence *base)
+{
+	const struct json *dataset = json_get(base->result, "dataset"), *of = cand ? cand->result : NULL;
+	const char *name = json_get_string(dataset, "name");
+	struct buf params = BUF_INIT(1 << 16), engine = BUF_INIT(1 << 16);
+	int score = 0;
+
+	if (of && json_get(json_get(of, "task"), "params"))
+		compare_params(&params, base, cand);
+	if (of)
+		compare_engine(&engine, base, cand);
+	score += 16 * !params.len;
+	score += 8 * same_json(json_get(dataset, "fingerprint"), json_get(json_get(of, "dataset"), "fingerprint"));
+	score += 4 * (name && m->dataset && !strcmp(name, m->dataset));
+	score += 2 * same_json(json_get(json_get(base->result, "model"), "position"),
+	                       json_get(json_get(of, "model"), "position"));
+	score += !engine.len;
+	buf_release(&params);
+	buf_release(&engine);
+	return score;
+}
+
 const struct evidence *evidence_match(const struct gate_measure *m, const struct evidence *cand,
                                       const struct evidence *const *baseline, size_t n)
 {
-	const struct json *params = cand ? json_get(json_get(cand->result, "task"), "params") : NULL,
-	                  *print = cand ? json_get(json_get(cand->result, "dataset"), "fingerprint") : NULL;
 	const struct evidence *best = NULL;
 	int best_score = -1;
 
 	for (size_t i = 0; i < n; i++) {
-		const struct json *r = baseline[i]->result, *dataset = json_get(r, "dataset");
-		const char *task = json_get_string(json_get(r, "task"), "name"),
-		           *name = json_get_string(dataset, "name");
-		struct buf differs = BUF_INIT(1 << 16);
+		const char *task = json_get_string(json_get(baseline[i]->result, "task"), "name");
 		int score;
 
 		if (!task || strcmp(task, task_name(m->task)) != 0)
 			continue;
-		if (cand && params)
-			compare_params(&differs, baseline[i], cand);
-		score = 4 * !differs.len + 2 * same_json(json_get(dataset, "fingerprint"), print) +
-		        (name && m->dataset && !strcmp(name, m->dataset));
-		buf_release(&differs);
+		score = match_score(m, cand, baseline[i]);
 		if (score > best_score) {
 			best_score = score;
 			best = baseline[i];

@@ -452,6 +452,60 @@ START_TEST(failed_units_that_are_told_stand_for_what_the_result_says)
 }
 END_TEST
 
+/* A gate may measure one dataset twice: as the checkpoint is, and with a scaling, or in another dtype. */
+START_TEST(each_of_two_measures_meets_the_result_of_its_own_positions_and_engine)
+{
+	static const char gate[] =
+	    "{\"name\":\"g\",\"measure\":["
+	    "{\"id\":\"raw\",\"task\":\"lambada\",\"dataset\":\"d\"},"
+	    "{\"id\":\"scaled\",\"task\":\"lambada\",\"dataset\":\"d\",\"engine\":{\"position\":{\"type\":\"yarn\"}}},"
+	    "{\"id\":\"half\",\"task\":\"lambada\",\"dataset\":\"d\",\"engine\":{\"dtype\":\"bf16\"}}],\"rules\":["
+	    "{\"name\":\"0\",\"type\":\"relative\",\"measure\":\"raw\",\"metric\":\"acc\",\"min_effect\":0.1},"
+	    "{\"name\":\"1\",\"type\":\"relative\",\"measure\":\"scaled\",\"metric\":\"acc\",\"min_effect\":0.1},"
+	    "{\"name\":\"2\",\"type\":\"relative\",\"measure\":\"half\",\"metric\":\"acc\",\"min_effect\":0.1}]}";
+	static const struct {
+		const char *position, *dtype;
+	} made[3] = {{"rope", "f32"}, {"yarn", "f32"}, {"rope", "bf16"}};
+	struct evidence *owned[3];
+	const struct evidence *cand[3], *base[3];
+	struct gate_case c = {.candidate = cand, .baseline_name = "b", .baseline = base, .n_baseline = 3};
+	struct gate *g = NULL;
+
+	for (int i = 0; i < 3; i++) {
+		char text[1000];
+
+		snprintf(
+		    text, sizeof text,
+		    "{\"model\":{\"position\":{\"type\":\"%s\"}},\"task\":{\"name\":\"lambada\"},\"dataset\":{\"name\":"
+		    "\"d\"},\"engine\":{\"device\":\"cpu\",\"dtype\":\"%s\"},\"metrics\":[{\"name\":\"acc\",\"value\":"
+		    "0.%d}],"
+		    "\"items\":[{\"key\":\"0123456789abcdef\",\"correct\":true}]}",
+		    made[i].position, made[i].dtype, i + 1);
+		cand[i] = owned[i] = parse_evidence(text);
+	}
+	ck_ok(gate_parse_text(gate, strlen(gate), &g, &e), &e);
+	for (int turn = 0; turn < 3; turn++) { /* the order in which a baseline has them tells nothing */
+		struct buf out = BUF_INIT(1 << 20);
+		struct json_writer w = JSON_WRITER(&out);
+		enum gate_verdict verdict;
+		struct json *got = NULL;
+
+		for (int i = 0; i < 3; i++)
+			base[i] = owned[(i + turn) % 3];
+		ck_ok(gate_judge(g, &c, &w, &verdict, &e), &e);
+		ck_assert_msg(verdict == VERDICT_PASS, "%s", buf_str(&out));
+		ck_ok(json_parse(buf_str(&out), out.len, &got, &e), &e);
+		for (const struct json *r = json_first(json_get(got, "rules")); r; r = json_next(r))
+			ck_assert_double_eq(fixture_member(r, "value"), fixture_member(r, "baseline_value"));
+		json_free(got);
+		buf_release(&out);
+	}
+	for (int i = 0; i < 3; i++)
+		evidence_free(owned[i]);
+	gate_free(g);
+}
+END_TEST
+
 static err_code no_history(void *arg, const struct gate_rule *r, double *values, size_t max, size_t *n, struct err *why)
 {
 	(void)arg, (void)r, (void)values, (void)max, (void)n;
@@ -493,6 +547,7 @@ Suite *gate_suite(void)
 	tcase_add_test(t, sixty_seven_thousand_items_are_read_and_judged);
 	tcase_add_test(t, verdicts_are_what_scipy_computes);
 	tcase_add_test(t, failed_units_that_are_told_stand_for_what_the_result_says);
+	tcase_add_test(t, each_of_two_measures_meets_the_result_of_its_own_positions_and_engine);
 	tcase_add_test(t, a_history_that_cannot_be_read_ends_the_call);
 	suite_add_tcase(s, t);
 	return s;
