@@ -48,6 +48,15 @@ bool api_read_version(struct http_request *r, int64_t *version)
 	return false;
 }
 
+const char *api_query_task(const struct http_request *r)
+{
+	const char *name = http_query(r, "task");
+	struct err ignored;
+	const struct task *t = name ? task_find(name, &ignored) : NULL;
+
+	return t ? task_name(t) : name;
+}
+
 void api_send_json(struct http_request *r, unsigned status, struct buf *b)
 {
 	struct err e;

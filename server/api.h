@@ -101,6 +101,9 @@ err_code api_check_name(const char *what, const char *name, struct err *e);
 /* ?version=N; 0 when absent. False: it was refused. */
 bool api_read_version(struct http_request *r, int64_t *version);
 
+/* ?task=NAME by its own name where an alias is given; NULL when absent. Borrowed from the request. */
+const char *api_query_task(const struct http_request *r);
+
 /* A document that a thread of its own writes to an unlinked file, with a store of its own, and which is then sent: what
  * is folded from many units must not hold up the HTTP thread. */
 typedef err_code export_fn(void *arg, struct store *s, FILE *out, struct err *e);

@@ -189,7 +189,7 @@ static bool is_needed(struct http_request *r, const char *name)
 void api_history(struct http_request *r)
 {
 	const char *gate = http_query(r, "gate"), *branch = http_query(r, "branch");
-	struct history_of_jobs h = {.task = http_query(r, "task"),
+	struct history_of_jobs h = {.task = api_query_task(r),
 	                            .metric = http_query(r, "metric"),
 	                            .dataset = http_query(r, "dataset"),
 	                            .group = http_query(r, "group"),

@@ -87,7 +87,7 @@ static bool read_filter(struct http_request *r, struct job_filter *f)
 	int64_t n = DEFAULT_LIMIT;
 
 	*f = (struct job_filter){
-	    .model = http_query(r, "model"), .task = http_query(r, "task"), .tag = http_query(r, "tag"), .state = -1};
+	    .model = http_query(r, "model"), .task = api_query_task(r), .tag = http_query(r, "tag"), .state = -1};
 	if (state && !job_state_from_name(state, &s)) {
 		problem_query(r, "state",
 		              "state '%.40s' is none of queued, running, cancelling, succeeded, failed, cancelled",

@@ -40,10 +40,12 @@ static void bench_release(struct bench *b)
 
 /* -- loading ----------------------------------------------------------------------------------- */
 
-/* What a value may be compared with over time: everything of a result that is not the model. */
-static err_code hash_protocol(const struct evidence *ev, char out[17], struct err *e)
+/* What a value may be compared with over time: everything of a result that is not the model, and the positions that the
+ * measure asks for in place of the model's. */
+static err_code hash_protocol(const struct gate_measure *m, const struct evidence *ev, char out[17], struct err *e)
 {
 	const struct json *result = evidence_result(ev), *engine = json_get(result, "engine");
+	const struct json *position = json_get(m->engine, "position");
 	struct buf b = BUF_INIT(1 << 20);
 	struct json_writer w = JSON_WRITER(&b);
 	char hex[SHA256_HEX];
@@ -55,6 +57,8 @@ static err_code hash_protocol(const struct evidence *ev, char out[17], struct er
 	json_put_string(&w, NULL, json_get_string(json_get(result, "model"), "tokenizer_fingerprint"));
 	json_put_string(&w, NULL, json_get_string(engine, "dtype"));
 	json_put_string(&w, NULL, json_get_string(engine, "device_name"));
+	if (position)
+		json_put_value(&w, NULL, position);
 	json_end_array(&w);
 	rc = buf_check(&b, "a protocol", e);
 	if (!rc) {
@@ -78,7 +82,9 @@ static err_code load_candidate(struct bench *b, size_t i, struct err *e)
 	if (!fingerprint)
 		return ERR_OK;
 	b->fingerprint = fingerprint;
-	return json_get(result, "metrics") ? hash_protocol(b->candidate[i], b->protocols[i], e) : ERR_OK;
+	if (!json_get(result, "metrics"))
+		return ERR_OK;
+	return hash_protocol(&b->gate->measures[i], b->candidate[i], b->protocols[i], e);
 }
 
 static err_code add_baseline(void *arg, int64_t job, const char *result, const char *items, struct err *e)

@@ -31,21 +31,26 @@ static err_code each_point(struct store *s, sqlite3_stmt *stmt, history_fn *f, v
 	return rc;
 }
 
-/* Only jobs that measured the same as the newest: parameters, data, version of the task. Numbers of different protocols
- * make no line. */
+/* Only jobs that measured the same as the newest: parameters, data, version of the task, tokenizer, positions that were
+ * asked for, dtype and device. Numbers of different protocols make no line. */
 err_code store_history_jobs(struct store *s, const struct history_of_jobs *h, history_fn *f, void *arg, struct err *e)
 {
 	static const char sql[] =
 	    "WITH chosen AS (SELECT * FROM job WHERE state = 'succeeded' AND task = ?1 AND (?2 IS NULL OR dataset = ?2)"
 	    "  AND (?3 IS NULL OR tags ->> '$.branch' = ?3)),"
-	    " newest AS (SELECT params, pin_dataset, result ->> '$.task.version' AS version FROM chosen"
+	    " newest AS (SELECT params, pin_dataset, pin_tokenizer, engine, result FROM chosen"
 	    "  WHERE EXISTS (SELECT 1 FROM json_each(chosen.result, '$.metrics') AS m WHERE m.value ->> 'name' = ?4"
 	    "   AND coalesce(m.value ->> 'length', 0) = ?5 AND m.value ->> 'group' IS ?6)"
 	    "  ORDER BY id DESC LIMIT 1),"
 	    " points AS (SELECT 0 AS run, chosen.id AS job, finished_ms, model, pin_model, tags ->> '$.commit' AS com,"
 	    "  tags ->> '$.branch' AS branch, m.value ->> 'value' AS v, m.value ->> 'stderr' AS se"
 	    "  FROM chosen JOIN newest ON chosen.params = newest.params AND chosen.pin_dataset = newest.pin_dataset"
-	    "   AND chosen.result ->> '$.task.version' = newest.version, json_each(chosen.result, '$.metrics') AS m"
+	    "   AND chosen.pin_tokenizer IS newest.pin_tokenizer"
+	    "   AND chosen.engine ->> '$.position' IS newest.engine ->> '$.position'"
+	    "   AND chosen.result ->> '$.task.version' = newest.result ->> '$.task.version'"
+	    "   AND chosen.result ->> '$.engine.dtype' IS newest.result ->> '$.engine.dtype'"
+	    "   AND chosen.result ->> '$.engine.device_name' IS newest.result ->> '$.engine.device_name',"
+	    "  json_each(chosen.result, '$.metrics') AS m"
 	    "  WHERE m.value ->> 'name' = ?4 AND coalesce(m.value ->> 'length', 0) = ?5 AND m.value ->> 'group' IS ?6"
 	    "   AND m.value ->> 'from' IS NULL AND m.value ->> 'value' IS NOT NULL"
 	    "  ORDER BY finished_ms DESC, chosen.id DESC LIMIT ?7)"

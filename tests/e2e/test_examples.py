@@ -56,6 +56,16 @@ class TestExamples(ServerTest):
             self.assertEqual(reply.status, status, reply.body)
             self.assertEqual(reply.json()["pointer"], "/params/shots_from")
 
+    def test_an_alias_is_the_tasks_name_wherever_it_is_asked_for(self):
+        (self.server.datasets / "words.jsonl").write_text(lines([{"text": row["query"]} for row in ROWS]))
+        job = self.server.wait(self.server.submit(model="rope-demo", task="lambada_openai", dataset="words.jsonl", params={})["id"])
+        self.assertEqual((job["state"], job["task"], job["result"]["task"]["name"]), ("succeeded", "lambada", "lambada"))
+        for name in ("lambada", "lambada_openai"):
+            self.assertEqual([j["id"] for j in self.server.get(f"/api/v1/jobs?task={name}").json()["data"]], [job["id"]])
+            points = self.server.get(f"/api/v1/history?task={name}&metric=acc").json()["points"]
+            self.assertEqual([p["job"] for p in points], [job["id"]])
+            self.assertEqual(self.server.get(f"/api/v1/tasks/{name}").json()["name"], "lambada")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -462,9 +462,35 @@ class History(GateTest):
 
     def test_values_of_other_protocols_are_on_no_line(self):
         self.measure(params={"lengths": [96], "last_window": "drop"}, tags={"branch": "p"})
+        self.measure(params={"lengths": [96]}, tags={"branch": "p"}, engine={"position": {"type": "linear", "factor": 2}})
         job = self.measure(params={"lengths": [96]}, tags={"branch": "p"})["id"]
         points = self.server.get("/api/v1/history?task=pg19&metric=ppl_token&length=96&branch=p").json()["points"]
         self.assertEqual([p["job"] for p in points], [job])
+
+    def test_measures_that_differ_in_positions_alone_have_baselines_and_histories_of_their_own(self):
+        raw, scaled = GATE["measure"][0], {"id": "scaled", "engine": {"position": {"type": "linear", "factor": 2}}}
+        measure = [raw, {**raw, **scaled}]
+        last = {"type": "history", "metric": "ppl_token", "length": 128, "k": 5, "min_effect": 0.2}
+        worse = {"type": "relative", "metric": "ppl_token", "length": 128, "min_effect": 0.2}
+        rules = [{**rule, "name": f"{m['id']} {rule['type']}", "measure": m["id"]} for m in measure for rule in (last, worse)]
+        self.post("/api/v1/gates", gate(name="h4", measure=measure, rules=rules))
+        jobs = [self.measure(engine=m.get("engine", {}))["id"] for m in reversed(measure)]
+        self.post("/api/v1/baselines", {"name": "both", "jobs": jobs})
+        values = []
+        for i in range(6):
+            model = self.copy_model(f"m{i}", lambda m, i=i: spoil(m, 900 + i))
+            run = self.run_gate("h4", "rope-demo" if i == 5 else model, "both")
+            values.append([r["value"] for r in run["verdict"]["rules"]])
+            if i < 5:  # they are as good as the baseline, or the history has no five
+                self.assertEqual(run["outcome"], "inconclusive", run["verdict"]["rules"])
+        self.assertEqual(run["outcome"], "pass", run["verdict"]["rules"])
+        for i, rule in enumerate(run["verdict"]["rules"]):
+            if rule["type"] == "relative":
+                self.assertEqual((rule["delta"], rule["baseline_value"]), (0, rule["value"]))
+            else:
+                before = [v[i] for v in values[:5]]
+                self.assertTrue(min(before) <= rule["baseline_value"] <= max(before), (rule, before))
+        self.assertGreater(abs(values[0][0] / values[0][2] - 1), 0.1)  # so that one is not the other
 
     def test_a_change_of_level_is_marked_with_the_commit_that_brought_it(self):
         for i in range(12):
