@@ -114,8 +114,9 @@ err_code evidence_comparable(const struct evidence *base, const struct evidence 
 	return rc;
 }
 
-/* How well a baseline's result answers what the candidate was measured for: what is first weighs more than all after it.
- * Positions and engine tell measures apart that are the same in the rest: a scaling, or a dtype, beside another. */
+/* How well a baseline's result answers what the candidate was measured for: what is first weighs more than all after
+ * it. Positions and engine tell measures apart that are the same in the rest: a scaling, or a dtype, beside another.
+ */
 static int match_score(const struct gate_measure *m, const struct evidence *cand, const struct evidence *base)
 {
 	const struct json *dataset = json_get(base->result, "dataset"), *of = cand ? cand->result : NULL;
