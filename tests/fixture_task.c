@@ -67,22 +67,45 @@ static void fold(const struct task *t, struct fixture_outcome *o)
 	buf_release(&text);
 }
 
-void fixture_task_run(const struct model *m, const char *task, const char *params, const char *path,
-                      struct fixture_outcome *out)
+static struct session *open_session(const struct model *m, int n_threads)
+{
+	struct session_options o = {.device = "cpu", .dtype = "f32", .n_threads = n_threads};
+	struct session *s = NULL;
+
+	ck_ok(session_open(m, &o, &s, &e), &e);
+	return s;
+}
+
+void fixture_task_run_in(const struct model *m, const char *task, const char *params, const char *path, int n_threads,
+                         uint32_t most, struct fixture_outcome *out)
 {
 	const struct task *t = task_find(task, &e);
-	struct session *s = fixture_eval_session(m);
+	struct session *s = open_session(m, n_threads);
 	struct evaluation *ev = NULL;
+	uint32_t *units, n_units;
 
 	ck_assert_ptr_nonnull(t);
 	*out = (struct fixture_outcome){.params = effective(t, params)};
 	ck_ok(open_task(m, t, out->params, path, &ev), &e);
-	fixture_units_init(&out->units, evaluation_n_units(ev));
-	fixture_run(ev, s, NULL, 0, &out->units);
+	n_units = evaluation_n_units(ev);
+	fixture_units_init(&out->units, n_units);
+	units = calloc(n_units, sizeof *units);
+	ck_assert_ptr_nonnull(units);
+	for (uint32_t i = 0; i < n_units; i++)
+		units[i] = i;
+	for (uint32_t i = 0; i < n_units; i += most)
+		fixture_run(ev, s, units + i, most < n_units - i ? most : n_units - i, &out->units);
+	free(units);
 	out->plan = plan_of(ev);
 	fold(t, out);
 	evaluation_free(ev);
 	session_close(s);
+}
+
+void fixture_task_run(const struct model *m, const char *task, const char *params, const char *path,
+                      struct fixture_outcome *out)
+{
+	fixture_task_run_in(m, task, params, path, 1, UINT32_MAX / 2, out);
 }
 
 void fixture_outcome_release(struct fixture_outcome *o)

@@ -14,6 +14,9 @@ struct fixture_outcome {
 /* params: as a user gives them. path may be NULL for a task that makes its dataset. */
 void fixture_task_run(const struct model *m, const char *task, const char *params, const char *path,
                       struct fixture_outcome *out);
+/* The same on so many threads, at most so many units at once. */
+void fixture_task_run_in(const struct model *m, const char *task, const char *params, const char *path, int n_threads,
+                         uint32_t most, struct fixture_outcome *out);
 void fixture_outcome_release(struct fixture_outcome *o);
 
 /* Expects that opening is refused with this code and these words. */

@@ -1,5 +1,5 @@
 /* Gates over real runs: what the folds of every kind of task write as items gives back what they write as metrics, and
- * a model is the same as itself. */
+ * a model is the same as itself, however it is measured. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -91,14 +91,15 @@ static const char *write_rows(const char *task)
 }
 
 /* The result object of a run, without its items; they are added one by one. */
-static struct evidence *run(const struct model *m, const char *task, const char *params, const char *path)
+static struct evidence *run_in(const struct model *m, const char *task, const char *params, const char *path,
+                               int n_threads, uint32_t most)
 {
 	struct fixture_outcome o;
 	struct buf text = BUF_INIT(1 << 22);
 	struct json_writer w = JSON_WRITER(&text);
 	struct evidence *ev = NULL;
 
-	fixture_task_run(m, task, params, path, &o);
+	fixture_task_run_in(m, task, params, path, n_threads, most, &o);
 	json_begin_object(&w, NULL);
 	json_put_value(&w, "model", json_get(o.plan, "model"));
 	json_begin_object(&w, "task");
@@ -116,6 +117,11 @@ static struct evidence *run(const struct model *m, const char *task, const char 
 	buf_release(&text);
 	fixture_outcome_release(&o);
 	return ev;
+}
+
+static struct evidence *run(const struct model *m, const char *task, const char *params, const char *path)
+{
+	return run_in(m, task, params, path, 1, UINT32_MAX / 2);
 }
 
 static struct json *judge(const char *gate, const struct evidence *candidate, const struct evidence *baseline)
@@ -161,6 +167,21 @@ static const struct {
     {"blimp", "{}", "acc", 0, "kind_1", -1},
 };
 
+/* A gate with one rule, about the i-th of them. */
+static void put_gate(struct buf *gate, int i, const char *path)
+{
+	buf_printf(
+	    gate,
+	    "{\"name\":\"g\",\"measure\":[{\"task\":\"%s\",%s\"params\":%s}],\"rules\":[{\"name\":\"r\",\"type\":"
+	    "\"relative\",\"metric\":\"%s\",\"min_effect\":0.01",
+	    metrics[i].task, path ? "\"dataset\":\"d\"," : "", metrics[i].params, metrics[i].metric);
+	if (metrics[i].length)
+		buf_printf(gate, ",\"length\":%d", metrics[i].length);
+	if (metrics[i].group)
+		buf_printf(gate, ",\"group\":\"%s\"", metrics[i].group);
+	buf_puts(gate, "}]}");
+}
+
 /* The worsening that is computed item by item is the difference of what the folds say. */
 START_TEST(items_come_to_what_the_metrics_say)
 {
@@ -172,16 +193,7 @@ START_TEST(items_come_to_what_the_metrics_say)
 	const struct json *rule;
 	struct json *j;
 
-	buf_printf(
-	    &gate,
-	    "{\"name\":\"g\",\"measure\":[{\"task\":\"%s\",%s\"params\":%s}],\"rules\":[{\"name\":\"r\",\"type\":"
-	    "\"relative\",\"metric\":\"%s\",\"min_effect\":0.01",
-	    task, path ? "\"dataset\":\"d\"," : "", params, metrics[_i].metric);
-	if (metrics[_i].length)
-		buf_printf(&gate, ",\"length\":%d", metrics[_i].length);
-	if (metrics[_i].group)
-		buf_printf(&gate, ",\"group\":\"%s\"", metrics[_i].group);
-	buf_puts(&gate, "}]}");
+	put_gate(&gate, _i, path);
 	j = judge(buf_str(&gate), b, a);
 	rule = json_first(json_get(j, "rules"));
 	ck_assert_msg(json_get(rule, "delta"), "%s", json_get_string(rule, "message"));
@@ -192,14 +204,41 @@ START_TEST(items_come_to_what_the_metrics_say)
 	ck_assert_msg(fabs(delta - want) < 1e-9, "%s: %.17g, not %.17g", json_get_string(rule, "message"), delta, want);
 	ck_assert_int_ge((int)fixture_member(rule, "n"), 2);
 	json_free(j);
-	j = judge(buf_str(&gate), a, a);
-	rule = json_first(json_get(j, "rules"));
-	ck_assert_msg(!strcmp(json_get_string(j, "verdict"), "pass"), "%s", json_get_string(rule, "message"));
-	ck_assert_double_eq(fixture_member(rule, "upper"), 0);
-	json_free(j);
 	buf_release(&gate);
 	evidence_free(a);
 	evidence_free(b);
+}
+END_TEST
+
+/* A/A: measured in one batch, in batches of one unit and of three, on one thread and on several. */
+START_TEST(a_model_is_the_same_as_itself_in_any_batches_and_on_any_threads)
+{
+	static const struct {
+		int n_threads;
+		uint32_t most;
+	} ways[] = {{1, UINT32_MAX / 2}, {1, 1}, {3, 3}, {2, UINT32_MAX / 2}};
+	const char *task = metrics[_i].task, *params = metrics[_i].params,
+	           *path = strstr(params, "\"n\"") ? NULL : write_rows(task);
+	struct evidence *a = run(base, task, params, path), *b;
+	struct buf gate = BUF_INIT(1 << 16);
+	const struct json *rule;
+	struct json *j;
+
+	put_gate(&gate, _i, path);
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+		b = run_in(base, task, params, path, ways[i].n_threads, ways[i].most);
+		j = judge(buf_str(&gate), b, a);
+		rule = json_first(json_get(j, "rules"));
+		ck_assert_msg(!strcmp(json_get_string(j, "verdict"), "pass"), "%s", json_get_string(rule, "message"));
+		ck_assert_msg(strstr(json_get_string(rule, "message"), "is the same in all of"), "%s",
+		              json_get_string(rule, "message"));
+		ck_assert_double_eq(fixture_member(rule, "lower"), 0);
+		ck_assert_double_eq(fixture_member(rule, "upper"), 0);
+		json_free(j);
+		evidence_free(b);
+	}
+	buf_release(&gate);
+	evidence_free(a);
 }
 END_TEST
 
@@ -233,6 +272,8 @@ Suite *gate_runs_suite(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, set_up, tear_down);
 	tcase_add_loop_test(t, items_come_to_what_the_metrics_say, 0, sizeof metrics / sizeof *metrics);
+	tcase_add_loop_test(t, a_model_is_the_same_as_itself_in_any_batches_and_on_any_threads, 0,
+	                    sizeof metrics / sizeof *metrics);
 	tcase_add_test(t, a_shape_is_paired_by_document);
 	suite_add_tcase(s, t);
 	return s;
