@@ -81,6 +81,23 @@ static void put_baseline(const struct json *baseline, bool markdown, struct buf 
 	}
 }
 
+/* "from the store: books (job 3), words (job 4)": what was measured before. */
+static void put_cached(const struct json *verdict, bool markdown, struct buf *out)
+{
+	size_t n = 0;
+	int64_t job;
+
+	for (const struct json *r = json_first(json_get(verdict, "results")); r; r = json_next(r)) {
+		if (!json_true(json_get(r, "cached")) || !json_get_integer(r, "cached_from", &job))
+			continue;
+		buf_puts(out, n++ ? ", " : "from the store: ");
+		put_text(out, text_of(r, "measure", "?"), markdown);
+		buf_printf(out, " (job %lld)", (long long)job);
+	}
+	if (n)
+		buf_puts(out, markdown ? "  \n" : "\n");
+}
+
 /* "model a (sha256:...), against baseline main version 3, which is b (...)"; "commit c on branch d" */
 static void put_sides(const struct json *verdict, bool markdown, struct buf *out)
 {
@@ -102,6 +119,7 @@ static void put_sides(const struct json *verdict, bool markdown, struct buf *out
 	}
 	if (commit || branch)
 		buf_puts(out, markdown ? "  \n" : "\n");
+	put_cached(verdict, markdown, out);
 }
 
 /* -- the rules --------------------------------------------------------------------------------- */

@@ -67,6 +67,25 @@ START_TEST(a_table_has_a_row_a_rule_and_says_why)
 }
 END_TEST
 
+START_TEST(what_came_from_the_store_is_marked)
+{
+	static const char cached[] =
+	    "{\"gate\":\"g\",\"verdict\":\"pass\",\"rules\":[],\"branch\":\"main\",\"results\":["
+	    "{\"measure\":\"b*oks\",\"cached\":true,\"cached_from\":3},{\"measure\":\"new\",\"cached\":false},"
+	    "{\"measure\":\"words\",\"cached\":true,\"cached_from\":14}]}";
+	char *t = report(cached, GATE_REPORT_TABLE);
+
+	has(t, "branch main\nfrom the store: b*oks (job 3), words (job 14)\n");
+	free(t);
+	t = report(cached, GATE_REPORT_MARKDOWN);
+	has(t, "branch main  \nfrom the store: b\\*oks (job 3), words (job 14)  \n");
+	free(t);
+	t = report(verdict, GATE_REPORT_TABLE);
+	ck_assert_ptr_null(strstr(t, "from the store"));
+	free(t);
+}
+END_TEST
+
 START_TEST(junit_counts_its_cases_and_an_inconclusive_one_is_not_passed)
 {
 	char *t = report(verdict, GATE_REPORT_JUNIT);
@@ -198,6 +217,7 @@ Suite *gate_report_suite(void)
 	TCase *t = tcase_create("gate_report");
 
 	tcase_add_test(t, a_table_has_a_row_a_rule_and_says_why);
+	tcase_add_test(t, what_came_from_the_store_is_marked);
 	tcase_add_test(t, junit_counts_its_cases_and_an_inconclusive_one_is_not_passed);
 	tcase_add_test(t, a_gate_without_rules_is_one_error);
 	tcase_add_test(t, markdown_is_a_comment_that_ci_finds_again);
