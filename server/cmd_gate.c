@@ -111,12 +111,17 @@ static err_code read_request(struct run *r, struct err *e)
 
 /* -- the run ----------------------------------------------------------------------------------- */
 
-static err_code write_body(struct run *r, struct buf *body, struct err *e)
+/* posted: the server's answer about the gate. The run is of the version that it names, whatever a pipeline beside this one
+ * posts under the same name meanwhile. */
+static err_code write_body(struct run *r, const struct json *posted, struct buf *body, struct err *e)
 {
+	int64_t version;
 	struct json_writer w = JSON_WRITER(body);
 
 	json_begin_object(&w, NULL);
 	json_put_string(&w, "model", r->server.model);
+	if (json_get_integer(posted, "version", &version))
+		json_put_int(&w, "gate_version", version);
 	if (r->baseline)
 		json_put_string(&w, "baseline", r->baseline);
 	if (cmd_put_tags(r->options, &w, e))
@@ -149,7 +154,7 @@ static err_code begin(struct run *r, struct err *e)
 	if (!rc)
 		rc = gate_client_send(&r->server, "POST", "/api/v1/gates", buf_str(&r->gate_text), NULL, &gate, e);
 	if (!rc)
-		rc = write_body(r, &body, e);
+		rc = write_body(r, gate, &body, e);
 	if (!rc)
 		rc = put_path(r, &path, e);
 	if (!rc)

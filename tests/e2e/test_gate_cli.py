@@ -3,6 +3,7 @@ left behind; and that what the README shows for GitHub and GitLab runs as it sta
 
 import glob
 import gzip
+import http.server
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -371,6 +373,42 @@ class Served(Workshop):
                                                           ["done", "pass", "good", "-", "main", "by-good"]])
         self.assertEqual(len(json.loads(self.client("gates", "listed", "--json").stdout)["data"]), 3)
         self.assertIn("no gate 'none'", self.client("gates", "none", expect=2).stderr)
+
+    def test_a_gate_is_judged_by_its_own_file_whatever_is_posted_beside_it(self):
+        strict = json.loads(self.write_gate("shared", SANE, measure=[BOOKS]).read_text())
+        gate = self.write_gate("shared", {**SANE, "name": "mine", "max": 1000}, measure=[BOOKS])
+        real = self.server
+
+        class Between(http.server.BaseHTTPRequestHandler):
+            """Passes all on; behind a gate, somebody else's of that name."""
+
+            def pass_on(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+                reply = real.ask(self.command, self.path, body or None)
+                if (self.command, self.path) == ("POST", "/api/v1/gates"):
+                    real.ask("POST", "/api/v1/gates", strict)
+                self.send_response(reply.status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+            do_GET = do_POST = pass_on
+
+            def log_message(self, *_):
+                pass
+
+        between = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Between)
+        threading.Thread(target=between.serve_forever, daemon=True).start()
+        try:
+            url = f"http://127.0.0.1:{between.server_port}"
+            out = self.root / "shared-verdict.json"
+            done = self.run_fathom("gate", "--gate", gate, "--model", "good", "--server", url, "--json", out)
+        finally:
+            between.shutdown()
+            between.server_close()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual([r["name"] for r in json.loads(out.read_text())["rules"]], ["mine"])
 
     def test_a_waiting_gate_outlasts_the_death_of_the_server(self):
         prose.write_library(self.data / "many", 150, sentences=(20, 30))
