@@ -111,8 +111,8 @@ static err_code read_request(struct run *r, struct err *e)
 
 /* -- the run ----------------------------------------------------------------------------------- */
 
-/* posted: the server's answer about the gate. The run is of the version that it names, whatever a pipeline beside this one
- * posts under the same name meanwhile. */
+/* posted: the server's answer about the gate. The run is of the version that it names, whatever a pipeline beside this
+ * one posts under the same name meanwhile. */
 static err_code write_body(struct run *r, const struct json *posted, struct buf *body, struct err *e)
 {
 	int64_t version;

@@ -63,7 +63,8 @@ err_code store_history_jobs(struct store *s, const struct history_of_jobs *h, hi
 	return rc ? rc : each_point(s, stmt, f, arg, e);
 }
 
-/* What had the rule's name but meant something else makes no line with it. The value of a shape is a ratio, and the
+/* What had the rule's name but meant something else makes no line with it, nor does what was measured by another
+ * protocol (judge.c) than the newest: on other data, in another dtype. The value of a shape is a ratio, and the
  * verdict has the standard error of its logarithm. */
 err_code store_history_rule(struct store *s, const char *gate, const char *rule, const char *branch, int limit,
                             history_fn *f, void *arg, struct err *e)
@@ -75,6 +76,12 @@ err_code store_history_rule(struct store *s, const char *gate, const char *rule,
 	    "  FROM gate AS g, json_each(g.definition, '$.rules') AS w WHERE g.name = ?1 AND w.value ->> 'name' = ?2"
 	    "  AND g.version = (SELECT version FROM gate WHERE name = ?1"
 	    "   ORDER BY posted_ms DESC, version DESC LIMIT 1)),"
+	    " newest AS MATERIALIZED (SELECT m.protocol FROM now, gate_run AS r JOIN gate AS g ON g.name = r.gate"
+	    "   AND g.version = r.gate_version JOIN gate_measure AS m ON m.run_id = r.id"
+	    "   AND m.measure = now.rule ->> 'measure' AND m.protocol IS NOT NULL"
+	    "  WHERE r.gate = ?1 AND r.state = 'done' AND (?3 IS NULL OR r.tags ->> '$.branch' = ?3)"
+	    "   AND now.measure = (SELECT d.value FROM json_each(g.definition, '$.measure') AS d"
+	    "    WHERE d.value ->> 'id' = m.measure) ORDER BY r.id DESC LIMIT 1),"
 	    " points AS (SELECT r.id AS run, coalesce((SELECT m.job_id FROM gate_measure AS m WHERE m.run_id = r.id"
 	    "   AND m.measure = v.value ->> 'measure'), 0) AS job, r.finished_ms AS at, r.model, r.fingerprint,"
 	    "  r.tags ->> '$.commit' AS com, r.tags ->> '$.branch' AS branch, v.value ->> 'value' AS value,"
@@ -91,6 +98,8 @@ err_code store_history_rule(struct store *s, const char *gate, const char *rule,
 	    "   AND v.value ->> 'over' IS now.rule ->> 'over' AND v.value ->> 'group' IS now.rule ->> 'group'"
 	    "   AND now.measure = (SELECT m.value FROM json_each(g.definition, '$.measure') AS m"
 	    "    WHERE m.value ->> 'id' = v.value ->> 'measure')"
+	    "   AND EXISTS (SELECT 1 FROM newest, gate_measure AS m WHERE m.run_id = r.id"
+	    "    AND m.measure = v.value ->> 'measure' AND m.protocol = newest.protocol)"
 	    "  ORDER BY r.id DESC LIMIT ?4)"
 	    " SELECT run, job, at, model, fingerprint, com, branch, value, se, outcome FROM points ORDER BY run";
 	sqlite3_stmt *stmt = NULL;

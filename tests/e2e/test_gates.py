@@ -467,6 +467,18 @@ class History(GateTest):
         points = self.server.get("/api/v1/history?task=pg19&metric=ppl_token&length=96&branch=p").json()["points"]
         self.assertEqual([p["job"] for p in points], [job])
 
+    def test_data_that_changed_under_its_name_begins_a_new_line(self):
+        folder = self.server.datasets / "moving"
+        shutil.copytree(self.server.datasets / "shelf", folder)
+        self.post("/api/v1/gates", gate(name="h5", rules=GATE["rules"][1:], measure=[{**GATE["measure"][0], "dataset": "moving"}]))
+        runs = []
+        for i in range(4):
+            if i == 2:
+                (folder / "0.txt").write_text("Something else stands here now. " * 60)
+            runs.append(self.run_gate("h5", baseline=None)["id"])
+            points = self.server.get("/api/v1/history?gate=h5&rule=bounded").json()["points"]
+            self.assertEqual([p["run"] for p in points], runs[2 * (i // 2):])
+
     def test_measures_that_differ_in_positions_alone_have_baselines_and_histories_of_their_own(self):
         raw, scaled = GATE["measure"][0], {"id": "scaled", "engine": {"position": {"type": "linear", "factor": 2}}}
         measure = [raw, {**raw, **scaled}]
