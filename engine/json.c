@@ -83,7 +83,7 @@ static const char *string_end(const char *text, const char *s, const char *end, 
 static err_code lex(const char *text, size_t len, struct err *e)
 {
 	const char *s = text, *end = text + len, *after;
-	size_t good = utf8_valid_prefix(text, len);
+	size_t good = utf8_valid_prefix(text, len), depth = 0;
 
 	if (good < len)
 		return err_set(e, ERR_INPUT, "JSON: invalid UTF-8 at byte %zu", good);
@@ -101,6 +101,11 @@ static err_code lex(const char *text, size_t len, struct err *e)
 				               s - text);
 			s = after;
 		} else if (*s && strchr(" \t\r\n{}[]:,truefalsn", *s)) {
+			depth += *s == '[' || *s == '{';
+			depth -= depth && (*s == ']' || *s == '}');
+			if (depth > JSON_MAX_DEPTH)
+				return err_set(e, ERR_INPUT, "JSON: nested deeper than %d at byte %td", JSON_MAX_DEPTH,
+				               s - text);
 			s++;
 		} else {
 			return err_set(e, ERR_INPUT, "JSON: unexpected character at byte %td", s - text);
@@ -343,7 +348,7 @@ static void begin(struct json_writer *w, const char *key, char bracket)
 {
 	lead(w, key);
 	buf_putc(w->out, bracket);
-	assert(w->depth + 1 < JSON_MAX_DEPTH);
+	assert(w->depth + 1 < JSON_MAX_WRITTEN);
 	w->has_member[++w->depth] = false;
 }
 

@@ -1,7 +1,7 @@
 /* JSON: strict reading through cJSON, exact writing.
  *
- * Reading refuses what RFC 8259 refuses, and also invalid UTF-8, U+0000 in strings, duplicate keys and bytes after
- * the document. Keys are case-sensitive. Writing never goes through cJSON (1.7.15 prints 15 digits and loses one
+ * Reading refuses what RFC 8259 refuses, and also invalid UTF-8, U+0000 in strings, duplicate keys, bytes after the
+ * document and nesting deeper than JSON_MAX_DEPTH, so that what was read can be written again. Keys are case-sensitive. Writing never goes through cJSON (1.7.15 prints 15 digits and loses one
  * double in nine): doubles have the fewest of 15 to 17 digits that read back as the same, integers are integers,
  * strings are valid UTF-8 or replaced. */
 #ifndef FATHOM_ENGINE_JSON_H
@@ -17,7 +17,9 @@
 struct json; /* a parsed value; the root owns the tree, all else is borrowed from it */
 
 /* The largest integer that a double holds exactly with all below it: 2^53. */
-#define JSON_INT_MAX INT64_C(9007199254740992)
+#define JSON_INT_MAX   INT64_C(9007199254740992)
+
+#define JSON_MAX_DEPTH 64 /* of arrays and objects within each other */
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
@@ -50,11 +52,11 @@ bool json_true(const struct json *j); /* is the literal true */
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-#define JSON_MAX_DEPTH 64
+#define JSON_MAX_WRITTEN (2 * JSON_MAX_DEPTH) /* nesting: what was read, and what is put around it */
 struct json_writer {
 	struct buf *out; /* borrowed; its failure is sticky and is the writer's only error */
 	unsigned depth;
-	bool has_member[JSON_MAX_DEPTH];
+	bool has_member[JSON_MAX_WRITTEN];
 };
 #define JSON_WRITER(buffer) ((struct json_writer){.out = (buffer)})
 

@@ -233,6 +233,8 @@ static err_code read_question(struct reader *r, struct examples *x, bool *more, 
 		}
 		if (!line || line_is_blank(line, len))
 			return err_set(e, ERR_INPUT, "a question ends after sentence %d of %d", n - 1, N_SENTENCES + 1);
+		if (strlen(line) != len)
+			return err_set(e, ERR_INPUT, "sentence %d has a NUL byte", n);
 		if (read_number(&line, &len, n, e))
 			return e->code;
 		if (n++ > N_SENTENCES)

@@ -8,12 +8,20 @@
 
 #define N_ENDINGS 4
 
+/* The first c from s on, or end. `last` is what was found from a place before s, so that all calls take linear time. */
+static const char *find_from(const char *last, const char *s, const char *end, char c)
+{
+	const char *at = last && last >= s ? last : memchr(s, c, (size_t)(end - s));
+
+	return at ? at : end;
+}
+
 /* P of the protocol, of the text from `start` on, in place: stripped; " [title]" becomes ". ", what is in brackets on a
  * line goes, and two spaces become one, in one pass each and in this order. */
 static err_code prepare(struct buf *b, size_t start, struct err *e)
 {
 	struct buf out = BUF_INIT(b->max);
-	const char *s = buf_str(b) + start, *close;
+	const char *s = buf_str(b) + start, *end, *close = NULL, *newline = NULL;
 	size_t len = b->len - start, n;
 
 	n = pystr_lstrip(s, len);
@@ -30,9 +38,10 @@ static err_code prepare(struct buf *b, size_t start, struct err *e)
 	}
 	b->len = start; /* there is room for all, since nothing grew */
 	s = buf_str(&out);
-	for (len = out.len; len; s += n, len -= n) {
-		close = *s == '[' ? memchr(s, ']', len) : NULL;
-		n = close && !memchr(s, '\n', (size_t)(close - s)) ? (size_t)(close - s) + 1 : 1;
+	for (end = s + out.len; s < end; s += n) {
+		close = find_from(close, s, end, ']');
+		newline = find_from(newline, s, end, '\n');
+		n = *s == '[' && close < newline ? (size_t)(close - s) + 1 : 1;
 		if (n == 1)
 			buf_putc(b, *s);
 	}

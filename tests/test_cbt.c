@@ -186,6 +186,26 @@ START_TEST(what_is_wrong_is_named_with_file_line_and_value)
 }
 END_TEST
 
+/* In a sentence (the seventh: "7 S7 .") and in the query: neither is what the line seems to be. */
+START_TEST(a_nul_is_refused_with_its_line)
+{
+	static const struct {
+		const char *at, *words;
+	} cases[] = {{"S7", "'q.txt' line 7: sentence 7 has a NUL byte"},
+	             {"|b", "line 21: sentence 21 has a NUL byte"}};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct buf text = BUF_INIT(1 << 20);
+
+		put_question(&text, "21 The XXXXX .\ta\t\ta|b");
+		*strstr(buf_str(&text), cases[i].at) = '\0';
+		fixture_write(dir, "q.txt", text.data, text.len);
+		buf_release(&text);
+		fixture_task_refused(m, "cbt", "{}", below("q.txt"), ERR_INPUT, cases[i].words);
+	}
+}
+END_TEST
+
 START_TEST(sharing_the_context_changes_no_bit)
 {
 	const char *file = write_questions("q.txt", "21 ` The XXXXX 's hat .\tman\t\tboy|man|horse", NULL);
@@ -234,6 +254,7 @@ Suite *cbt_suite(void)
 	tcase_add_test(tc, candidates_fill_the_gap_and_are_scored_with_the_rest);
 	tcase_add_test(tc, a_folder_has_its_kinds_by_the_names_of_files);
 	tcase_add_test(tc, what_is_wrong_is_named_with_file_line_and_value);
+	tcase_add_test(tc, a_nul_is_refused_with_its_line);
 	tcase_add_test(tc, sharing_the_context_changes_no_bit);
 	tcase_add_test(tc, the_official_examples_are_read);
 	suite_add_tcase(s, tc);

@@ -65,6 +65,23 @@ START_TEST(official_rows_are_prepared_as_the_harness_does)
 }
 END_TEST
 
+/* 2^22 brackets that nothing closes: minutes if each looked for its end. */
+START_TEST(brackets_that_stay_open_are_read_in_one_pass)
+{
+	struct buf row = BUF_INIT(1 << 23);
+	struct evaluation *ev;
+
+	buf_puts(&row, "{\"activity_label\": \"a\", \"ctx_a\": \"b\", \"ctx_b\": \"");
+	for (int i = 0; i < 1 << 22; i++)
+		buf_putc(&row, '[');
+	buf_puts(&row, "\", \"endings\": [" FOUR "], \"label\": 1}\n");
+	ev = fixture_examples_open(m, "hellaswag", "{}", write_file("open.jsonl", buf_str(&row)));
+	ck_assert_uint_eq(evaluation_n_units(ev), 1);
+	evaluation_free(ev);
+	buf_release(&row);
+}
+END_TEST
+
 START_TEST(six_lines_are_taken_as_they_are)
 {
 	const char *file = write_file("six.txt", "Swim: [title]  he\n2\none  [x]\ntwo\n three\nfour\n"
@@ -128,6 +145,7 @@ Suite *hellaswag_suite(void)
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, official_rows_are_prepared_as_the_harness_does);
+	tcase_add_test(tc, brackets_that_stay_open_are_read_in_one_pass);
 	tcase_add_test(tc, six_lines_are_taken_as_they_are);
 	tcase_add_test(tc, what_is_wrong_is_named_with_file_line_field_and_value);
 	tcase_add_test(tc, the_validation_file_of_six_lines_has_10042_questions);

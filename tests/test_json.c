@@ -311,18 +311,59 @@ START_TEST(deep_nesting_is_refused_not_run_over)
 	struct buf b = BUF_INIT(1 << 24);
 	struct json *j = NULL;
 
-	put_nested(&b, "[", "]", 500, true);
+	put_nested(&b, "[", "]", 64, true);
 	ck_ok(json_parse(buf_str(&b), b.len, &j, &e), &e);
 	json_free(j);
 	j = NULL;
+	put_nested(&b, "[", "]", 65, true);
+	ck_err(json_parse(buf_str(&b), b.len, &j, &e), ERR_INPUT, "nested deeper than 64 at byte 64", &e);
 	put_nested(&b, "[", "]", 1000000, true);
-	ck_err(json_parse(buf_str(&b), b.len, &j, &e), ERR_INPUT, "malformed", &e);
+	ck_err(json_parse(buf_str(&b), b.len, &j, &e), ERR_INPUT, "nested deeper", &e);
 	put_nested(&b, "[", "]", 1000000, false);
-	ck_err(json_parse(buf_str(&b), b.len, &j, &e), ERR_INPUT, "malformed", &e);
+	ck_err(json_parse(buf_str(&b), b.len, &j, &e), ERR_INPUT, "nested deeper", &e);
 	put_nested(&b, "{\"a\":", "}", 1000000, true);
-	ck_err(json_parse(buf_str(&b), b.len, &j, &e), ERR_INPUT, "malformed", &e);
+	ck_err(json_parse(buf_str(&b), b.len, &j, &e), ERR_INPUT, "nested deeper", &e);
 	ck_assert_ptr_null(j);
+	/* brackets in strings, and many side by side, are no nesting */
+	buf_clear(&b);
+	buf_puts(&b, "[\"[\\\"");
+	for (int i = 0; i < 1000; i++)
+		buf_puts(&b, "[{");
+	buf_puts(&b, "\"");
+	for (int i = 0; i < 1000; i++)
+		buf_puts(&b, ",[],{}");
+	buf_puts(&b, "]");
+	ck_ok(json_parse(buf_str(&b), b.len, &j, &e), &e);
+	ck_assert_uint_eq(json_count(j), 2001);
+	json_free(j);
 	buf_release(&b);
+}
+END_TEST
+
+/* As a server does with what a client sends: it is put below an answer's own members. */
+START_TEST(what_was_read_can_be_written_within_more)
+{
+	struct buf b = BUF_INIT(1 << 16), out = BUF_INIT(1 << 16), want = BUF_INIT(1 << 16);
+	struct json_writer w = JSON_WRITER(&out);
+	struct json *j = NULL;
+
+	put_nested(&b, "{\"a\":", "}", 64, true);
+	ck_ok(json_parse(buf_str(&b), b.len, &j, &e), &e);
+	for (int i = 0; i < 32; i++)
+		json_begin_array(&w, NULL);
+	json_put_value(&w, NULL, j);
+	for (int i = 0; i < 32; i++)
+		json_end_array(&w);
+	for (int i = 0; i < 32; i++)
+		buf_putc(&want, '[');
+	buf_append(&want, b.data, b.len);
+	for (int i = 0; i < 32; i++)
+		buf_putc(&want, ']');
+	ck_assert_str_eq(buf_str(&out), buf_str(&want));
+	json_free(j);
+	buf_release(&b);
+	buf_release(&out);
+	buf_release(&want);
 }
 END_TEST
 
@@ -546,6 +587,7 @@ Suite *json_suite(void)
 	tcase_add_loop_test(t, what_is_not_json_is_refused, 0, (int)(sizeof refused / sizeof *refused));
 	tcase_add_test(t, what_is_json_is_read);
 	tcase_add_test(t, deep_nesting_is_refused_not_run_over);
+	tcase_add_test(t, what_was_read_can_be_written_within_more);
 	tcase_add_test(t, a_file_error_names_the_file);
 	tcase_add_test(t, strings_are_escaped_and_valid);
 	tcase_add_test(t, structures_have_their_commas);
