@@ -97,6 +97,47 @@ static bool answers(const struct gate_measure *m, const struct evidence *ev)
 	       !strcmp(dataset, m->dataset ? m->dataset : GENERATED_DATASET);
 }
 
+/* Whether it was measured in the way that the measure asks for, where it does: positions, dtype. */
+static bool is_as_asked(const struct gate_measure *m, const struct evidence *ev)
+{
+	const struct json *r = evidence_result(ev), *asked = json_get(m->engine, "position"),
+	                  *has = json_get(json_get(r, "model"), "position");
+	const char *dtype = json_get_string(m->engine, "dtype"), *type = json_get_string(asked, "type");
+
+	if (dtype && strcmp(dtype, "auto") != 0 &&
+	    !same_text(json_get(m->engine, "dtype"), json_get(json_get(r, "engine"), "dtype")))
+		return false;
+	for (const struct json *p = json_first(asked); p && strcmp(type ? type : "", "none") != 0; p = json_next(p))
+		if (json_get(has, json_key(p)) && !same_text(p, json_get(has, json_key(p))))
+			return false;
+	return true;
+}
+
+static bool is_used(const struct evidence **found, size_t n, const struct evidence *ev)
+{
+	for (size_t i = 0; i < n; i++)
+		if (found[i] == ev)
+			return true;
+	return false;
+}
+
+/* A result for each measure, none for two: first for those that ask for positions, as a result does not tell whether
+ * its own were asked for. */
+static void find_results(const struct gate *g, const struct results *cand, const struct evidence **found)
+{
+	for (int plain = 0; plain < 2; plain++)
+		for (size_t i = 0; i < g->n_measures; i++) {
+			const struct gate_measure *m = &g->measures[i];
+
+			if (plain != !json_get(m->engine, "position"))
+				continue;
+			for (size_t k = 0; k < cand->n && !found[i]; k++)
+				if (answers(m, cand->list[k]) && is_as_asked(m, cand->list[k]) &&
+				    !is_used(found, g->n_measures, cand->list[k]))
+					found[i] = cand->list[k];
+		}
+}
+
 struct judging {
 	const struct options *options;
 	struct gate *gate;
@@ -121,10 +162,7 @@ static err_code judge(const struct judging *j, const struct results *cand, const
 
 	if (!found)
 		return e->code;
-	for (size_t i = 0; i < j->gate->n_measures; i++)
-		for (size_t k = 0; k < cand->n && !found[i]; k++)
-			if (answers(&j->gate->measures[i], cand->list[k]))
-				found[i] = cand->list[k];
+	find_results(j->gate, cand, found);
 	rc = gate_judge(j->gate, &c, w, v, e);
 	free(found);
 	return rc;

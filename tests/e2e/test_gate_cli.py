@@ -244,6 +244,23 @@ class Local(Workshop):
         self.assertIn("cuda:99", (self.root / "stuck.md").read_text())
         self.assertLess(time.monotonic() - began, 60)
 
+    def test_measures_that_differ_in_positions_alone_are_told_apart(self):
+        scaled = {"type": "linear", "factor": 2}
+        measure = [BOOKS, {**BOOKS, "id": "scaled", "engine": {"position": scaled}}]
+        rules = [NO_WORSE, {**NO_WORSE, "name": "scaled no worse", "measure": "scaled"}]
+        gate = self.write_gate("positions", *rules, measure=measure)
+        self.make_baseline(gate, self.root / "both.json")
+        for name, more in (("raw", ()), ("scaled", ("--position", json.dumps(scaled)))):
+            done = self.run_fathom("run", "--model", self.root / "models" / "good", "--data", self.data / "books", "--set",
+                                   "lengths=64,256", "--evidence", self.root / f"{name}.json", "--out", "/dev/null", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for files in (("raw.json", "scaled.json"), ("scaled.json", "raw.json")):
+            done = self.run_fathom("compare", "--gate", gate, "--baseline", "both.json", *files, "--json", "p.json")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            raw, other = json.loads((self.root / "p.json").read_text())["rules"]
+            self.assertEqual((raw["delta"], other["delta"]), (0, 0))
+            self.assertGreater(other["value"], 1.1 * raw["value"])
+
     def test_bad_input_is_refused_before_anything_is_measured(self):
         model = ("--model", self.root / "models" / "good")
         gate = ("--gate", self.full)
