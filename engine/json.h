@@ -1,9 +1,9 @@
 /* JSON: strict reading through cJSON, exact writing.
  *
  * Reading refuses what RFC 8259 refuses, and also invalid UTF-8, U+0000 in strings, duplicate keys, bytes after the
- * document and nesting deeper than JSON_MAX_DEPTH, so that what was read can be written again. Keys are case-sensitive. Writing never goes through cJSON (1.7.15 prints 15 digits and loses one
- * double in nine): doubles have the fewest of 15 to 17 digits that read back as the same, integers are integers,
- * strings are valid UTF-8 or replaced. */
+ * document and nesting deeper than JSON_MAX_DEPTH, so that what was read can be written again. Keys are case-sensitive.
+ * Writing never goes through cJSON (1.7.15 prints 15 digits and loses one double in nine): doubles have the fewest of
+ * 15 to 17 digits that read back as the same, integers are integers, strings are valid UTF-8 or replaced. */
 #ifndef FATHOM_ENGINE_JSON_H
 #define FATHOM_ENGINE_JSON_H
 
