@@ -14,6 +14,8 @@ What is known to differ, and why:
 - the standard error of a mean over paradigms or kinds: from the sum of their squares here, of pooled variances in
   lm-eval. It is not compared.
 - a perplexity may differ in its last printed digit when it stands at a rounding border: by less than 5e-6 of itself.
+- a LAMBADA text that ends in a space has no last word: refused here with its line; lm-eval scores that space. There is
+  none in the file.
 - what lm_tasks.py says of BLiMP's leading space and of CBT, which lm-eval has not.
 """
 
