@@ -226,7 +226,7 @@ static void check_score(const struct head *t, uint32_t row, const struct kern_sc
 	for (uint32_t v = 0; v < n; v++)
 		sum += exp(logit[v] - max);
 	lse = max + log(sum);
-	scale *= 2e-6 + dim / 16 * 6e-8;
+	scale *= 2e-6 + dim * (6e-8 / 16);
 	ck_assert_msg(fabs(got->logprob - (logit[t->targets[row]] - lse)) <= scale,
 	              "row %u of %u, vocabulary %u: %.9g, not %.9g", row, t->a.n_rows, n, got->logprob,
 	              logit[t->targets[row]] - lse);
