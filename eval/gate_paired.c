@@ -325,10 +325,14 @@ static void put_reason(const struct gate_rule *r, enum paired_verdict v, size_t 
 		put_min_effect(r, o->metric, out);
 		buf_puts(out, " ruled out");
 	}
-	if (o->items_needed > 0) {
+	if (o->items_needed > o->n) {
 		buf_puts(out, "; about ");
 		put_count(o->metric, o->items_needed, out);
 		buf_puts(out, " would do");
+	} else if (o->items_needed > 0) { /* what was found is between 0 and min_effect */
+		buf_puts(out, "; about ");
+		put_count(o->metric, o->items_needed, out);
+		buf_puts(out, " do where nothing changed, so it lies between, and only many more can tell");
 	}
 }
 

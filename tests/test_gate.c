@@ -506,6 +506,44 @@ START_TEST(each_of_two_measures_meets_the_result_of_its_own_positions_and_engine
 }
 END_TEST
 
+/* 12 worse and 5 better of 200: p is P(X >= 12) of Binomial(17, 1/2), 9402/131072 = .0717; U about .07. A variance of
+ * .0842 needs 6.18 * .0842/.065^2 = 124 items, fewer than there are: it makes no sense to ask for so many. */
+START_TEST(where_the_items_would_have_done_an_inconclusive_verdict_asks_for_many_more)
+{
+	static const char gate[] = GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"acc\",\"min_effect\":0.065"));
+	const struct evidence *side[2];
+	struct evidence *owned[2];
+	struct gate_case c = {.candidate = &side[1], .baseline_name = "b", .baseline = &side[0], .n_baseline = 1};
+	struct buf out = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&out);
+	enum gate_verdict verdict;
+	struct gate *g = NULL;
+
+	for (int is_cand = 0; is_cand < 2; is_cand++) {
+		struct buf text = BUF_INIT(1 << 20);
+
+		buf_puts(&text, "{\"model\":{},\"task\":{\"name\":\"lambada\"},\"dataset\":{},\"engine\":{\"device\":"
+		                "\"cpu\"},\"metrics\":[],\"items\":[");
+		for (int i = 0; i < 200; i++)
+			buf_printf(&text, "%s{\"key\":\"%016x\",\"correct\":%s}", i ? "," : "", i,
+			           (is_cand ? i >= 12 : i < 195) ? "true" : "false");
+		buf_puts(&text, "]}");
+		side[is_cand] = owned[is_cand] = parse_evidence(buf_str(&text));
+		buf_release(&text);
+	}
+	ck_ok(gate_parse_text(gate, strlen(gate), &g, &e), &e);
+	ck_ok(gate_judge(g, &c, &w, &verdict, &e), &e);
+	ck_assert_msg(verdict == VERDICT_INCONCLUSIVE && strstr(buf_str(&out), "\"items_needed\":124,"), "%s",
+	              buf_str(&out));
+	ck_assert_msg(strstr(buf_str(&out), "; about 124 items do where nothing changed, so it lies between") != NULL,
+	              "%s", buf_str(&out));
+	gate_free(g);
+	evidence_free(owned[0]);
+	evidence_free(owned[1]);
+	buf_release(&out);
+}
+END_TEST
+
 static err_code no_history(void *arg, const struct gate_rule *r, double *values, size_t max, size_t *n, struct err *why)
 {
 	(void)arg, (void)r, (void)values, (void)max, (void)n;
@@ -548,6 +586,7 @@ Suite *gate_suite(void)
 	tcase_add_test(t, verdicts_are_what_scipy_computes);
 	tcase_add_test(t, failed_units_that_are_told_stand_for_what_the_result_says);
 	tcase_add_test(t, each_of_two_measures_meets_the_result_of_its_own_positions_and_engine);
+	tcase_add_test(t, where_the_items_would_have_done_an_inconclusive_verdict_asks_for_many_more);
 	tcase_add_test(t, a_history_that_cannot_be_read_ends_the_call);
 	suite_add_tcase(s, t);
 	return s;
