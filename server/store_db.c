@@ -161,6 +161,49 @@ char *store_text(sqlite3_stmt *stmt, int column, bool *failed)
 	return copy;
 }
 
+err_code store_ids(struct store *s, const char *sql, int64_t **ids, size_t *n, struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	int64_t *list = NULL, *grown;
+	size_t count = 0, cap = 0;
+	bool row = false;
+	err_code rc = store_query(s, e, &stmt, sql, "");
+
+	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row) {
+		grown = mem_grow(list, &cap, count + 1, sizeof *list, e);
+		if (!grown) {
+			rc = ERR_MEMORY;
+			break;
+		}
+		list = grown;
+		list[count++] = sqlite3_column_int64(stmt, 0);
+	}
+	store_done(stmt);
+	if (rc) {
+		free(list);
+		return rc;
+	}
+	*ids = list;
+	*n = count;
+	return ERR_OK;
+}
+
+err_code store_refused(struct store *s, const char *sql, const char *what, int64_t id, const char *verb, struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	bool row = false;
+	err_code rc = store_query(s, e, &stmt, sql, "i", id);
+
+	if (!rc)
+		rc = store_step(s, stmt, &row, e);
+	if (!rc)
+		rc = row ? err_set(e, ERR_CONFLICT, "%s %lld is %s: it cannot be %s", what, (long long)id,
+		                   (const char *)sqlite3_column_text(stmt, 0), verb)
+		         : err_set(e, ERR_NOT_FOUND, "no %s %lld", what, (long long)id);
+	store_done(stmt);
+	return rc;
+}
+
 /* -- transactions ------------------------------------------------------------------------------ */
 
 err_code store_begin(struct store *s, struct err *e)

@@ -174,9 +174,6 @@ err_code store_run_fail(struct store *s, int64_t id, const char *error, struct e
 /* A try of the webhook ended. error NULL: delivered; next_ms 0: given up; else the next is then. */
 err_code store_run_hook(struct store *s, int64_t id, const char *error, int64_t next_ms, struct err *e);
 
-/* Why a job may not be deleted or computed anew: ERR_CONFLICT, it is a baseline's or an unfinished run's. */
-err_code store_job_free(struct store *s, int64_t id, const char *verb, struct err *e);
-
 /* -- history ----------------------------------------------------------------------------------- */
 
 struct history_point {

@@ -9,7 +9,6 @@
 
 #include "engine/clock.h"
 #include "engine/json.h"
-#include "server/store_gate.h"
 
 static const char *const state_names[JOB_N_STATES] = {"queued",    "running", "cancelling",
                                                       "succeeded", "failed",  "cancelled"};
@@ -197,35 +196,10 @@ err_code store_job_pins(struct store *s, int64_t id, struct job_pins *out, struc
 
 err_code store_job_active(struct store *s, int64_t **ids, size_t *n, struct err *e)
 {
-	sqlite3_stmt *stmt = NULL;
-	int64_t *list = NULL, *grown;
-	size_t count = 0, cap = 0;
-	bool row = false;
-	err_code rc = store_query(s, e, &stmt,
-	                          "SELECT id FROM job WHERE state IN ('queued', 'running', 'cancelling')"
-	                          " ORDER BY priority DESC, id",
-	                          "");
-
-	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row) {
-		if (count == cap) {
-			cap = cap ? cap * 2 : 64;
-			grown = realloc(list, cap * sizeof *list);
-			if (!grown) {
-				rc = err_set(e, ERR_MEMORY, "out of memory listing active jobs");
-				break;
-			}
-			list = grown;
-		}
-		list[count++] = sqlite3_column_int64(stmt, 0);
-	}
-	store_done(stmt);
-	if (rc) {
-		free(list);
-		return rc;
-	}
-	*ids = list;
-	*n = count;
-	return ERR_OK;
+	return store_ids(s,
+	                 "SELECT id FROM job WHERE state IN ('queued', 'running', 'cancelling')"
+	                 " ORDER BY priority DESC, id",
+	                 ids, n, e);
 }
 
 /* -- making and deleting ----------------------------------------------------------------------- */
@@ -285,19 +259,7 @@ err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id,
 /* After an UPDATE that touched nothing: why. */
 static err_code refuse(struct store *s, int64_t id, const char *verb, struct err *e)
 {
-	sqlite3_stmt *stmt = NULL;
-	bool row = false;
-	err_code rc = store_query(s, e, &stmt, "SELECT state FROM job WHERE id = ?1", "i", id);
-
-	if (rc)
-		return rc;
-	rc = store_step(s, stmt, &row, e);
-	if (!rc)
-		rc = row ? err_set(e, ERR_CONFLICT, "job %lld is %s: it cannot be %s", (long long)id,
-		                   (const char *)sqlite3_column_text(stmt, 0), verb)
-		         : no_such_job(id, e);
-	store_done(stmt);
-	return rc;
+	return store_refused(s, "SELECT state FROM job WHERE id = ?1", "job", id, verb, e);
 }
 
 err_code store_job_totals(struct store *s, int64_t n[JOB_N_STATES], int64_t *tokens_left, struct err *e)
@@ -321,10 +283,33 @@ err_code store_job_totals(struct store *s, int64_t n[JOB_N_STATES], int64_t *tok
 	return rc;
 }
 
+/* Why a job may not be deleted or computed anew: ERR_CONFLICT, it is a baseline's or an unfinished run's. */
+static err_code check_free(struct store *s, int64_t id, const char *verb, struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	bool row = false;
+	err_code rc =
+	    store_query(s, e, &stmt,
+	                "SELECT 'baseline ''' || name || ''' (version ' || version || ')' FROM baseline_result"
+	                " WHERE job_id = ?1 UNION ALL SELECT 'run ' || r.id || ' of gate ''' || r.gate || ''''"
+	                " FROM gate_measure AS m JOIN gate_run AS r ON r.id = m.run_id"
+	                " WHERE m.job_id = ?1 AND r.state IN ('measuring', 'judging') LIMIT 1",
+	                "i", id);
+
+	if (rc)
+		return rc;
+	rc = store_step(s, stmt, &row, e);
+	if (!rc && row)
+		rc = err_set(e, ERR_CONFLICT, "job %lld is held by %s: it cannot be %s", (long long)id,
+		             (const char *)sqlite3_column_text(stmt, 0), verb);
+	store_done(stmt);
+	return rc;
+}
+
 err_code store_job_delete(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	err_code rc = store_job_free(s, id, "deleted", e);
+	err_code rc = check_free(s, id, "deleted", e);
 
 	if (!rc) /* units go by their reference's ON DELETE CASCADE */
 		rc = store_run(s, e, &changes,
@@ -477,7 +462,7 @@ err_code store_job_fail(struct store *s, int64_t id, const char *error, const ch
 err_code store_job_restart(struct store *s, int64_t id, struct err *e)
 {
 	int changes = 0;
-	err_code rc = store_job_free(s, id, "restarted", e);
+	err_code rc = check_free(s, id, "restarted", e);
 
 	if (!rc)
 		rc = store_run(

@@ -37,6 +37,13 @@ err_code store_step(struct store *s, sqlite3_stmt *stmt, bool *row, struct err *
 /* Runs a statement without rows; *changes (may be NULL) is how many rows it touched. */
 err_code store_run(struct store *s, struct err *e, int *changes, const char *sql, const char *types, ...);
 
+/* The first column of every row of a literal without parameters; *ids is the caller's to free, NULL without rows. */
+err_code store_ids(struct store *s, const char *sql, int64_t **ids, size_t *n, struct err *e);
+
+/* Why an UPDATE of row `id` touched nothing, where sql, a literal, selects its state: ERR_NOT_FOUND "no job 7", or
+ * ERR_CONFLICT "job 7 is queued: it cannot be <verb>". what: "job". */
+err_code store_refused(struct store *s, const char *sql, const char *what, int64_t id, const char *verb, struct err *e);
+
 /* A copy of a text column; NULL stays NULL. Fails sticky: on want of memory *failed is set. */
 char *store_text(sqlite3_stmt *stmt, int column, bool *failed);
 

@@ -176,32 +176,10 @@ err_code store_run_list(struct store *s, const struct run_filter *f, struct gate
 
 err_code store_run_open(struct store *s, int64_t **ids, size_t *n, struct err *e)
 {
-	sqlite3_stmt *stmt = NULL;
-	int64_t *list = NULL, *grown;
-	size_t count = 0, cap = 0;
-	bool row = false;
-	err_code rc = store_query(s, e, &stmt,
-	                          "SELECT id FROM gate_run WHERE state IN ('measuring', 'judging') OR hook = 'waiting'"
-	                          " ORDER BY id",
-	                          "");
-
-	while (!rc && (rc = store_step(s, stmt, &row, e)) == ERR_OK && row) {
-		grown = mem_grow(list, &cap, count + 1, sizeof *list, e);
-		if (!grown) {
-			rc = ERR_MEMORY;
-			break;
-		}
-		list = grown;
-		list[count++] = sqlite3_column_int64(stmt, 0);
-	}
-	store_done(stmt);
-	if (rc) {
-		free(list);
-		return rc;
-	}
-	*ids = list;
-	*n = count;
-	return ERR_OK;
+	return store_ids(s,
+	                 "SELECT id FROM gate_run WHERE state IN ('measuring', 'judging') OR hook = 'waiting'"
+	                 " ORDER BY id",
+	                 ids, n, e);
 }
 
 err_code store_run_totals(struct store *s, run_total_fn *f, void *arg, struct err *e)
@@ -322,21 +300,9 @@ err_code store_run_insert(struct store *s, const struct run_new *n, int64_t *id,
 /* Ends a transition: rc and changes are its UPDATE's. */
 static err_code moved(struct store *s, int64_t id, err_code rc, int changes, const char *verb, struct err *e)
 {
-	sqlite3_stmt *stmt = NULL;
-	bool row = false;
-
 	if (rc || changes)
 		return rc;
-	rc = store_query(s, e, &stmt, "SELECT state FROM gate_run WHERE id = ?1", "i", id);
-	if (rc)
-		return rc;
-	rc = store_step(s, stmt, &row, e);
-	if (!rc)
-		rc = row ? err_set(e, ERR_CONFLICT, "run %lld is %s: it cannot be %s", (long long)id,
-		                   (const char *)sqlite3_column_text(stmt, 0), verb)
-		         : no_such_run(id, e);
-	store_done(stmt);
-	return rc;
+	return store_refused(s, "SELECT state FROM gate_run WHERE id = ?1", "run", id, verb, e);
 }
 
 err_code store_run_judge(struct store *s, int64_t id, struct err *e)
@@ -388,28 +354,4 @@ err_code store_run_hook(struct store *s, int64_t id, const char *error, int64_t 
 	                        "issi", id, hook, error, next_ms ? next_ms : clock_unix_ms());
 
 	return moved(s, id, rc, changes, "delivered", e);
-}
-
-/* -- what holds a job -------------------------------------------------------------------------- */
-
-err_code store_job_free(struct store *s, int64_t id, const char *verb, struct err *e)
-{
-	sqlite3_stmt *stmt = NULL;
-	bool row = false;
-	err_code rc =
-	    store_query(s, e, &stmt,
-	                "SELECT 'baseline ''' || name || ''' (version ' || version || ')' FROM baseline_result"
-	                " WHERE job_id = ?1 UNION ALL SELECT 'run ' || r.id || ' of gate ''' || r.gate || ''''"
-	                " FROM gate_measure AS m JOIN gate_run AS r ON r.id = m.run_id"
-	                " WHERE m.job_id = ?1 AND r.state IN ('measuring', 'judging') LIMIT 1",
-	                "i", id);
-
-	if (rc)
-		return rc;
-	rc = store_step(s, stmt, &row, e);
-	if (!rc && row)
-		rc = err_set(e, ERR_CONFLICT, "job %lld is held by %s: it cannot be %s", (long long)id,
-		             (const char *)sqlite3_column_text(stmt, 0), verb);
-	store_done(stmt);
-	return rc;
 }
