@@ -212,18 +212,7 @@ static void write_tested(const struct outcome *o, struct json_writer *w)
 
 static void write_rule(const struct gate *g, const struct gate_rule *r, const struct outcome *o, struct json_writer *w)
 {
-	json_begin_object(w, NULL);
-	json_put_string(w, "name", r->name);
-	json_put_string(w, "type", gate_rule_type_name(r->type));
-	json_put_string(w, "measure", g->measures[r->measure].id);
-	if (r->metric)
-		json_put_string(w, "metric", r->metric);
-	if (r->length)
-		json_put_int(w, "length", r->length);
-	if (r->over)
-		json_put_int(w, "over", r->over);
-	if (r->group)
-		json_put_string(w, "group", r->group);
+	gate_rule_begin(g, r, w);
 	json_put_string(w, "verdict", gate_verdict_name(o->verdict));
 	json_put_double(w, "value", o->value);
 	put_known(w, "baseline_value", o->baseline_value);

@@ -10,6 +10,8 @@
 /* Reads the rules of a gate that has its measures; and one, as a member of an open array of its normal form. */
 err_code gate_rules_read(struct gate *g, const struct json *list, struct err *e);
 void gate_rule_write(const struct gate *g, const struct gate_rule *r, struct json_writer *w);
+/* Begins an object with what the rule is of: name, type, measure, and where they are metric, length, over, group. */
+void gate_rule_begin(const struct gate *g, const struct gate_rule *r, struct json_writer *w);
 
 /* -- metrics ----------------------------------------------------------------------------------- */
 

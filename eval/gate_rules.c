@@ -226,7 +226,7 @@ static err_code read_rule(struct draft *d, struct err *e)
 	return take_numbers(d, e);
 }
 
-void gate_rule_write(const struct gate *g, const struct gate_rule *r, struct json_writer *w)
+void gate_rule_begin(const struct gate *g, const struct gate_rule *r, struct json_writer *w)
 {
 	json_begin_object(w, NULL);
 	json_put_string(w, "name", r->name);
@@ -240,6 +240,11 @@ void gate_rule_write(const struct gate *g, const struct gate_rule *r, struct jso
 		json_put_int(w, "over", r->over);
 	if (r->group)
 		json_put_string(w, "group", r->group);
+}
+
+void gate_rule_write(const struct gate *g, const struct gate_rule *r, struct json_writer *w)
+{
+	gate_rule_begin(g, r, w);
 	if (!isnan(r->min))
 		json_put_double(w, "min", r->min);
 	if (!isnan(r->max))

@@ -40,5 +40,7 @@ void doc_losses_release(struct doc_losses *l);
 /* nll_token, clustered by document; all five. r has the row's other members (length); n and n_docs are set. */
 err_code metric_nll_token(const struct doc_losses *l, struct metric_row *r, struct json_writer *w, struct err *e);
 err_code metric_perplexities(const struct doc_losses *l, struct metric_row *r, struct json_writer *w, struct err *e);
+typedef err_code metric_losses_fn(const struct doc_losses *l, struct metric_row *r, struct json_writer *w,
+                                  struct err *e); /* either */
 
 #endif

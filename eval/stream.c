@@ -209,6 +209,24 @@ void stream_sums_release(struct stream_sums *s)
 	doc_losses_release(&s->losses);
 }
 
+err_code stream_fold_metrics(const struct unit_source *units, metric_losses_fn *metrics, struct json_writer *w,
+                             struct err *e)
+{
+	struct stream_sums sums = {0};
+	struct metric_row r = {0};
+	err_code rc = stream_sum(units, &sums, e);
+	int64_t n = (int64_t)sums.losses.n + sums.n_skipped;
+
+	if (!rc)
+		rc = metrics(&sums.losses, &r, w, e);
+	if (!rc) {
+		metric_row_count(&r, "n_skipped", sums.n_skipped, n, w);
+		metric_row_count(&r, "n_truncated", sums.n_truncated, n, w);
+	}
+	stream_sums_release(&sums);
+	return rc;
+}
+
 err_code stream_each_item(const struct unit_source *units, stream_write_fn *write, item_fn *f, void *arg, struct err *e)
 {
 	struct stream_reader r = {.units = units};

@@ -63,6 +63,10 @@ struct stream_sums {
 err_code stream_sum(const struct unit_source *units, struct stream_sums *out, struct err *e);
 void stream_sums_release(struct stream_sums *s);
 
+/* Metrics of the losses, then n_skipped and n_truncated, of all streams. */
+err_code stream_fold_metrics(const struct unit_source *units, metric_losses_fn *metrics, struct json_writer *w,
+                             struct err *e);
+
 /* Items of perplexity: {"id", "key", "doc", "n_tokens", "n_bytes", "n_words", "nll"}, without the text's where there is
  * none. A task's fold_items. */
 err_code stream_fold_items(const struct param_value *v, const struct unit_source *units, item_fn *f, void *arg,

@@ -251,20 +251,8 @@ static const struct task_metric metrics[] = {
 static err_code fold_metrics(const struct param_value *v, const struct unit_source *units, struct json_writer *w,
                              struct err *e)
 {
-	struct stream_sums sums = {0};
-	struct metric_row r = {0};
-	err_code rc = stream_sum(units, &sums, e);
-	int64_t n_pieces = (int64_t)sums.losses.n + sums.n_skipped;
-
 	(void)v;
-	if (!rc)
-		rc = metric_nll_token(&sums.losses, &r, w, e);
-	if (!rc) {
-		metric_row_count(&r, "n_skipped", sums.n_skipped, n_pieces, w);
-		metric_row_count(&r, "n_truncated", sums.n_truncated, n_pieces, w);
-	}
-	stream_sums_release(&sums);
-	return rc;
+	return stream_fold_metrics(units, metric_nll_token, w, e);
 }
 
 const struct task task_token_nll = {
