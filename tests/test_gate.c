@@ -7,6 +7,7 @@
 
 #include "eval/gate.h"
 #include "tests/fixture.h"
+#include "tests/fixture_eval.h"
 
 #define GOLDEN "tests/golden/gate/cases.json"
 
