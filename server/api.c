@@ -70,6 +70,16 @@ void api_send_json(struct http_request *r, unsigned status, struct buf *b)
 	http_send(r, status, "application/json", b);
 }
 
+void api_answer(struct http_request *r, unsigned status, struct buf *b, err_code rc, const struct err *e)
+{
+	if (!rc) {
+		api_send_json(r, status, b);
+		return;
+	}
+	buf_release(b);
+	problem_error(r, e);
+}
+
 void api_remember_model(struct api *api, const char *name)
 {
 	char *copy = api->last_model && !strcmp(api->last_model, name) ? NULL : strdup(name);
@@ -88,6 +98,7 @@ static void call_free(void *state)
 
 	if (c->data_free)
 		c->data_free(c->data);
+	json_free(c->body);
 	free(c->core.text);
 	json_free(c->core.reply);
 	buf_release(&c->core.line);
@@ -107,6 +118,27 @@ struct api_call *api_call_new(struct http_request *r, enum request_kind kind)
 	c->core.job = r->id;
 	r->state = c;
 	r->state_free = call_free;
+	return c;
+}
+
+struct api_call *api_call_read(struct http_request *r, enum request_kind kind, size_t size,
+                               void (*data_free)(void *data))
+{
+	struct api_call *c = api_call_new(r, kind);
+	struct err e;
+
+	if (!c)
+		return NULL;
+	c->data = mem_zalloc(1, size, &e);
+	if (!c->data) {
+		problem_error(r, &e);
+		return NULL;
+	}
+	c->data_free = data_free;
+	if (json_parse(buf_str(&r->body), r->body.len, &c->body, &e)) {
+		problem_send(r, 400, "%s", e.msg);
+		return NULL;
+	}
 	return c;
 }
 

@@ -120,11 +120,16 @@ void api_export(struct http_request *r, const struct api_export *x);
 /* Ends a JSON body and sends it, or 500. */
 void api_send_json(struct http_request *r, unsigned status, struct buf *b);
 
+/* The same, or, where writing it failed with rc, the problem of e. Takes b in any case. */
+void api_answer(struct http_request *r, unsigned status, struct buf *b, err_code rc, const struct err *e);
+
 /* A job as JSON. live_tokens: core_job_live_tokens. full: with result or partial. */
 void job_write(struct json_writer *w, const char *key, const struct job *j, int64_t live_tokens, bool full);
 
 /* RFC 3339 in UTC with milliseconds; 0 writes null. */
 void api_put_time(struct json_writer *w, const char *key, int64_t unix_ms);
+/* The number of a job or run; 0 writes null. */
+void api_put_id(struct json_writer *w, const char *key, int64_t id);
 
 /* The run of the path: {gate} is its gate. */
 err_code api_load_run(struct http_request *r, struct gate_run *run, struct err *e);
@@ -136,10 +141,14 @@ void run_write(struct json_writer *w, const char *key, const struct gate_run *ru
  * the request. */
 struct api_call {
 	struct request core;
-	void *data; /* of the handler; data_free'd with it */
+	struct json *body; /* owned: the request's, where api_call_read made the call */
+	void *data;        /* of the handler; data_free'd with it, before the body */
 	void (*data_free)(void *data);
 };
 struct api_call *api_call_new(struct http_request *r, enum request_kind kind); /* NULL: 500 was sent */
+/* A call with the body parsed and `size` zeroed bytes of data. NULL: 400 or 500 was sent. */
+struct api_call *api_call_read(struct http_request *r, enum request_kind kind, size_t size,
+                               void (*data_free)(void *data));
 void api_call_submit(struct http_request *r, http_handler *then);
 /* True when the core refused: the problem has been sent. */
 bool api_call_failed(struct http_request *r);

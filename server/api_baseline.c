@@ -19,7 +19,6 @@ struct creation {
 	struct baseline_result_new results[MAX_RESULTS];
 	struct buf texts[2 * MAX_RESULTS]; /* owned: results, items */
 	char *if_match;                    /* owned */
-	struct json *body;                 /* owned */
 };
 
 static void creation_free(void *data)
@@ -29,7 +28,6 @@ static void creation_free(void *data)
 	for (size_t i = 0; i < 2 * MAX_RESULTS; i++)
 		buf_release(&n->texts[i]);
 	free(n->if_match);
-	json_free(n->body);
 	free(n);
 }
 
@@ -123,13 +121,13 @@ static err_code check_list(const struct json *list, const char *key, struct err 
 	return err_at(e, "/%s", key);
 }
 
-static err_code read_body(struct creation *n, struct err *e)
+static err_code read_body(struct creation *n, const struct json *body, struct err *e)
 {
-	const struct json *jobs = json_get(n->body, "jobs"), *results = json_get(n->body, "results");
+	const struct json *jobs = json_get(body, "jobs"), *results = json_get(body, "results");
 
-	if (!json_is_object(n->body))
-		return err_set(e, ERR_INPUT, "the body is to be an object, not %s", json_type_name(n->body));
-	for (const struct json *m = json_first(n->body); m; m = json_next(m)) {
+	if (!json_is_object(body))
+		return err_set(e, ERR_INPUT, "the body is to be an object, not %s", json_type_name(body));
+	for (const struct json *m = json_first(body); m; m = json_next(m)) {
 		const char *key = json_key(m);
 
 		/* "baseline" says in an export what it was called */
@@ -139,7 +137,7 @@ static err_code read_body(struct creation *n, struct err *e)
 			return err_at_member(e, "", key);
 		}
 	}
-	n->row.name = json_get_string(n->body, "name");
+	n->row.name = json_get_string(body, "name");
 	if (!n->row.name)
 		err_set(e, ERR_INPUT, "name is missing, or no string");
 	if (!n->row.name || api_check_name("a baseline", n->row.name, e))
@@ -197,22 +195,12 @@ void api_baseline_put(struct http_request *r)
 
 	if (!api_check_json(r))
 		return;
-	c = api_call_new(r, REQUEST_STORE);
-	n = c ? mem_zalloc(1, sizeof *n, &e) : NULL;
+	c = api_call_read(r, REQUEST_STORE, sizeof *n, creation_free);
 	if (!c)
 		return;
-	if (!n) {
-		problem_error(r, &e);
-		return;
-	}
-	c->data = n;
-	c->data_free = creation_free;
-	if (json_parse(buf_str(&r->body), r->body.len, &n->body, &e)) {
-		problem_send(r, 400, "%s", e.msg);
-		return;
-	}
+	n = c->data;
 	n->if_match = if_match ? mem_strdup(if_match, &e) : NULL;
-	if ((if_match && !n->if_match) || read_body(n, &e)) {
+	if ((if_match && !n->if_match) || read_body(n, c->body, &e)) {
 		problem_error(r, &e);
 		return;
 	}
@@ -243,10 +231,7 @@ static void put_results(struct json_writer *w, const struct baseline *b)
 		const struct baseline_result *r = &b->results[i];
 
 		json_begin_object(w, NULL);
-		if (r->job)
-			json_put_int(w, "job", r->job);
-		else
-			json_put_null(w, "job");
+		api_put_id(w, "job", r->job);
 		json_put_string(w, "model", r->model);
 		json_put_string(w, "task", r->task);
 		json_put_string(w, "dataset", r->dataset);
@@ -287,6 +272,7 @@ static void send_baseline(struct http_request *r, unsigned status, const char *n
 	struct baseline row = {0};
 	char etag[BASELINE_ETAG];
 	struct err e;
+	err_code rc;
 
 	if (store_baseline_get(api_of(r)->store, name, version, &row, &e)) {
 		problem_error(r, &e);
@@ -297,12 +283,8 @@ static void send_baseline(struct http_request *r, unsigned status, const char *n
 		http_set_header(r, "ETag", "\"%s\"", etag);
 	if (status == 200 && http_not_modified(r, etag))
 		goto out;
-	if (write_one(api_of(r)->store, &w, &row, true, &e)) {
-		buf_release(&b);
-		problem_error(r, &e);
-	} else {
-		api_send_json(r, status, &b);
-	}
+	rc = write_one(api_of(r)->store, &w, &row, true, &e);
+	api_answer(r, status, &b, rc, &e);
 out:
 	baseline_release(&row);
 }
@@ -361,12 +343,7 @@ void api_baseline_list(struct http_request *r)
 	for (size_t i = 0; l && i < l->n; i++)
 		free(l->names[i]);
 	free(l);
-	if (rc) {
-		buf_release(&b);
-		problem_error(r, &e);
-	} else {
-		api_send_json(r, 200, &b);
-	}
+	api_answer(r, 200, &b, rc, &e);
 }
 
 /* -- exporting --------------------------------------------------------------------------------- */

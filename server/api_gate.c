@@ -12,7 +12,6 @@
 /* -- writing one ------------------------------------------------------------------------------- */
 
 struct creation {
-	struct json *body; /* owned */
 	struct gate *gate; /* owned */
 	int64_t version;
 	bool existed;
@@ -23,7 +22,6 @@ static void creation_free(void *data)
 	struct creation *n = data;
 
 	gate_free(n->gate);
-	json_free(n->body);
 	free(n);
 }
 
@@ -55,21 +53,11 @@ void api_gate_put(struct http_request *r)
 
 	if (!api_check_json(r))
 		return;
-	c = api_call_new(r, REQUEST_STORE);
+	c = api_call_read(r, REQUEST_STORE, sizeof *n, creation_free);
 	if (!c)
 		return;
-	n = mem_zalloc(1, sizeof *n, &e);
-	if (!n) {
-		problem_error(r, &e);
-		return;
-	}
-	c->data = n;
-	c->data_free = creation_free;
-	if (json_parse(buf_str(&r->body), r->body.len, &n->body, &e)) {
-		problem_send(r, 400, "%s", e.msg);
-		return;
-	}
-	if (gate_parse(n->body, &n->gate, &e)) {
+	n = c->data;
+	if (gate_parse(c->body, &n->gate, &e)) {
 		problem_error(r, &e);
 		return;
 	}
@@ -143,12 +131,7 @@ static void send_gate(struct http_request *r, unsigned status, const char *name,
 		json_end_object(&w);
 	}
 	gate_row_release(&row);
-	if (rc) {
-		buf_release(&b);
-		problem_error(r, &e);
-	} else {
-		api_send_json(r, status, &b);
-	}
+	api_answer(r, status, &b, rc, &e);
 }
 
 void api_gate_get(struct http_request *r)
@@ -173,10 +156,7 @@ static void put_gate(void *arg, const struct gate_row *g, int64_t last_run)
 	if (l->rc)
 		return;
 	l->rc = begin_gate(l->store, l->w, g, l->e);
-	if (last_run)
-		json_put_int(l->w, "last_run", last_run);
-	else
-		json_put_null(l->w, "last_run");
+	api_put_id(l->w, "last_run", last_run);
 	json_end_object(l->w);
 }
 
@@ -193,10 +173,5 @@ void api_gate_list(struct http_request *r)
 	rc = store_gate_each(api_of(r)->store, NULL, MAX_LIST, put_gate, &l, &e);
 	json_end_array(&w);
 	json_end_object(&w);
-	if (rc || l.rc) {
-		buf_release(&b);
-		problem_error(r, &e);
-	} else {
-		api_send_json(r, 200, &b);
-	}
+	api_answer(r, 200, &b, rc ? rc : l.rc, &e);
 }

@@ -27,10 +27,7 @@ static void put_jobs(struct json_writer *w, const struct gate_run *run)
 		json_put_string(w, "measure", m->measure);
 		json_put_int(w, "id", m->job);
 		json_put_string(w, "state", m->state);
-		if (m->cached_from)
-			json_put_int(w, "cached_from", m->cached_from);
-		else
-			json_put_null(w, "cached_from");
+		api_put_id(w, "cached_from", m->cached_from);
 		json_end_object(w);
 	}
 	json_end_array(w);
@@ -105,7 +102,7 @@ static bool is_over(const struct gate_run *run)
 /* -- making one -------------------------------------------------------------------------------- */
 
 struct creation {
-	struct json *body;        /* owned, as the rest */
+	const struct json *body;  /* borrowed from the call; the rest is owned */
 	struct gate_row row;      /* of the gate */
 	struct gate *gate;        /* its definition */
 	struct json **asked;      /* [gate.n_measures] what each job is asked for as */
@@ -130,7 +127,6 @@ static void creation_free(void *data)
 	free(n->jobs);
 	gate_free(n->gate);
 	gate_row_release(&n->row);
-	json_free(n->body);
 	free(n);
 }
 
@@ -352,20 +348,11 @@ void api_run_create(struct http_request *r)
 
 	if (!api_check_json(r) || !read_wait(r))
 		return;
-	c = api_call_new(r, REQUEST_RUN);
+	c = api_call_read(r, REQUEST_RUN, sizeof *n, creation_free);
 	if (!c)
 		return;
-	n = mem_zalloc(1, sizeof *n, &e);
-	if (!n) {
-		problem_error(r, &e);
-		return;
-	}
-	c->data = n;
-	c->data_free = creation_free;
-	if (json_parse(buf_str(&r->body), r->body.len, &n->body, &e)) {
-		problem_send(r, 400, "%s", e.msg);
-		return;
-	}
+	n = c->data;
+	n->body = c->body;
 	if (prepare(r, n, &c->core.run, &e)) {
 		problem_error(r, &e);
 		return;
@@ -484,10 +471,7 @@ void api_run_list(struct http_request *r)
 	for (size_t i = 0; i < n && i < shown; i++)
 		run_write(&w, NULL, &runs[i], false);
 	json_end_array(&w);
-	if (n > shown)
-		json_put_int(&w, "next", runs[shown - 1].id);
-	else
-		json_put_null(&w, "next");
+	api_put_id(&w, "next", n > shown ? runs[shown - 1].id : 0);
 	json_end_object(&w);
 	for (size_t i = 0; i < n; i++)
 		gate_run_release(&runs[i]);

@@ -33,14 +33,6 @@ static void series_release(struct series *s)
 	buf_release(&s->text);
 }
 
-static void put_number(struct json_writer *w, const char *key, int64_t v)
-{
-	if (v)
-		json_put_int(w, key, v);
-	else
-		json_put_null(w, key);
-}
-
 static err_code add_point(void *arg, const struct history_point *p, struct err *e)
 {
 	struct series *s = arg;
@@ -66,8 +58,8 @@ static err_code add_point(void *arg, const struct history_point *p, struct err *
 		json_put_null(w, "stderr");
 	json_put_string(w, "commit", p->commit);
 	json_put_string(w, "branch", p->branch);
-	put_number(w, "job", p->job);
-	put_number(w, "run", p->run);
+	api_put_id(w, "job", p->job);
+	api_put_id(w, "run", p->run);
 	json_put_string(w, "model", p->model);
 	json_put_string(w, "fingerprint", p->fingerprint);
 	json_put_string(w, "verdict", p->outcome);
@@ -115,12 +107,7 @@ static void send_series(struct http_request *r, const char *metric, struct serie
 	if (!rc)
 		rc = put_changes(&w, s, &e);
 	json_end_object(&w);
-	if (rc) {
-		buf_release(&b);
-		problem_error(r, &e);
-	} else {
-		api_send_json(r, 200, &b);
-	}
+	api_answer(r, 200, &b, rc, &e);
 }
 
 /* -- what is asked for ------------------------------------------------------------------------- */

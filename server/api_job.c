@@ -129,10 +129,7 @@ void api_job_list(struct http_request *r)
 	for (size_t i = 0; i < n && i < shown; i++)
 		job_write(&w, NULL, &jobs[i], core_job_live_tokens(api_of(r)->core, jobs[i].id), false);
 	json_end_array(&w);
-	if (n > shown)
-		json_put_int(&w, "next", jobs[shown - 1].id);
-	else
-		json_put_null(&w, "next");
+	api_put_id(&w, "next", n > shown ? jobs[shown - 1].id : 0);
 	json_end_object(&w);
 	for (size_t i = 0; i < n; i++)
 		job_release(&jobs[i]);

@@ -59,8 +59,7 @@ static void created(struct http_request *r)
 }
 
 struct creation {
-	struct json *body; /* owned, as the draft, which borrows from it */
-	struct job_draft *draft;
+	struct job_draft *draft; /* owned; borrows from the body */
 };
 
 static void creation_free(void *data)
@@ -68,7 +67,6 @@ static void creation_free(void *data)
 	struct creation *n = data;
 
 	job_draft_free(n->draft);
-	json_free(n->body);
 	free(n);
 }
 
@@ -80,21 +78,11 @@ void api_job_create(struct http_request *r)
 
 	if (!check_headers(r))
 		return;
-	c = api_call_new(r, REQUEST_CREATE);
+	c = api_call_read(r, REQUEST_CREATE, sizeof *n, creation_free);
 	if (!c)
 		return;
-	n = mem_zalloc(1, sizeof *n, &e);
-	if (!n) {
-		problem_error(r, &e);
-		return;
-	}
-	c->data = n;
-	c->data_free = creation_free;
-	if (json_parse(buf_str(&r->body), r->body.len, &n->body, &e)) {
-		problem_send(r, 400, "%s", e.msg);
-		return;
-	}
-	if (job_draft_read(&api_of(r)->registry, n->body, &n->draft, &e)) {
+	n = c->data;
+	if (job_draft_read(&api_of(r)->registry, c->body, &n->draft, &e)) {
 		problem_error(r, &e);
 		return;
 	}

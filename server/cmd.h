@@ -36,6 +36,8 @@ err_code cmd_read_params(const struct options *o, const struct task *t, struct j
 /* `fathom run` with options that are parsed: --model --data --set --device --dtype --threads --position --format
  * --items --out. Messages begin with "fathom <command>". */
 int cmd_run_task(const char *command, const char *task, const struct options *o);
+/* The task's own help, after the command's. The exit status. */
+int cmd_print_task_help(const char *command, const char *task);
 
 /* Checks of options (struct option_spec) that more than one command has. */
 err_code cmd_check_format(const char *value, struct err *e);

@@ -1,8 +1,4 @@
 /* fathom frequencies: task frequency_use in this process, like `fathom run`, and its map as an SVG. */
-#include <stdio.h>
-
-#include "engine/buf.h"
-#include "eval/eval.h"
 #include "server/cmd.h"
 #include "server/options.h"
 #include "server/report.h"
@@ -33,20 +29,6 @@ static const struct option_spec specs[] = {
     {"--out", "FILE", NULL, NULL, "write the result there rather than to stdout", 0, NULL},
 };
 
-static int print_task_help(void)
-{
-	struct buf text = BUF_INIT(1 << 20);
-	struct err e;
-	const struct task *t = task_find(TASK, &e);
-
-	if (!t)
-		return cmd_error("frequencies", &e);
-	task_help(t, &text);
-	printf("\n%s", buf_str(&text));
-	buf_release(&text);
-	return 0;
-}
-
 int cmd_frequencies(int argc, char **argv)
 {
 	struct options *options = NULL;
@@ -59,7 +41,7 @@ int cmd_frequencies(int argc, char **argv)
 	                  argc, argv, &options, &help, &e))
 		return cmd_error("frequencies", &e);
 	if (help)
-		return print_task_help();
+		return cmd_print_task_help("frequencies", TASK);
 	status = cmd_run_task("frequencies", TASK, options);
 	options_free(options);
 	return status;

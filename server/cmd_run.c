@@ -361,13 +361,24 @@ int cmd_run_task(const char *command, const char *task, const struct options *o)
 	return status;
 }
 
+int cmd_print_task_help(const char *command, const char *task)
+{
+	struct buf text = BUF_INIT(1 << 20);
+	struct err e;
+	const struct task *t = task_find(task, &e);
+
+	if (!t)
+		return cmd_error(command, &e);
+	task_help(t, &text);
+	printf("\n%s", buf_str(&text));
+	buf_release(&text);
+	return 0;
+}
+
 /* `--task NAME --help`: the task's own help after the command's. */
 static int print_task_help(int argc, char **argv)
 {
-	const struct task *t = NULL;
-	struct buf text = BUF_INIT(1 << 20);
 	const char *name = NULL;
-	struct err e;
 
 	for (int i = 1; i < argc; i++) {
 		if (!strncmp(argv[i], "--task=", 7))
@@ -375,15 +386,7 @@ static int print_task_help(int argc, char **argv)
 		else if (!strcmp(argv[i], "--task") && i + 1 < argc)
 			name = argv[i + 1];
 	}
-	if (!name)
-		return 0;
-	t = task_find(name, &e);
-	if (!t)
-		return cmd_error("run", &e);
-	task_help(t, &text);
-	printf("\n%s", buf_str(&text));
-	buf_release(&text);
-	return 0;
+	return name ? cmd_print_task_help("run", name) : 0;
 }
 
 int cmd_run(int argc, char **argv)

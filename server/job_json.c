@@ -13,6 +13,14 @@ void api_put_time(struct json_writer *w, const char *key, int64_t ms)
 	json_put_string(w, key, ms && *text ? text : NULL);
 }
 
+void api_put_id(struct json_writer *w, const char *key, int64_t id)
+{
+	if (id)
+		json_put_int(w, key, id);
+	else
+		json_put_null(w, key);
+}
+
 static void put_json(struct json_writer *w, const char *key, const char *text)
 {
 	if (text)
@@ -145,10 +153,7 @@ void job_write(struct json_writer *w, const char *key, const struct job *j, int6
 	put_json(w, "engine", j->engine);
 	put_json(w, "tags", j->tags);
 	json_put_bool(w, "cache", j->cache);
-	if (j->cached_from)
-		json_put_int(w, "cached_from", j->cached_from);
-	else
-		json_put_null(w, "cached_from");
+	api_put_id(w, "cached_from", j->cached_from);
 	json_put_int(w, "priority", j->priority);
 	put_progress(w, j, live_tokens);
 	api_put_time(w, "created_at", j->created_ms);
