@@ -120,9 +120,10 @@ static err_code judge(struct load *l, CURLcode rc, long status, struct err *e)
 		errno = l->write_errno;
 		return err_errno(e, "cannot write '%s'", l->part);
 	}
-	if (l->too_long)
-		return err_set(e, ERR_INPUT, "%s: more than the %llu bytes of the published file", l->url,
-		               (unsigned long long)l->source->bytes);
+	if (l->too_long) /* nor is what came before it */
+		return start_again(l, e) ? e->code
+		                         : err_set(e, ERR_INPUT, "%s: more than the %llu bytes of the published file",
+		                                   l->url, (unsigned long long)l->source->bytes);
 	if (rc == CURLE_HTTP_RETURNED_ERROR && status < 500 && status != 416 && status != 429)
 		return err_set(e, ERR_INPUT, "%s: the server answered %ld", l->url, status);
 	if (rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_TOO_MANY_REDIRECTS ||
@@ -143,8 +144,8 @@ static void wait_before(const struct load *l, unsigned failures)
 /* Until the part has all its bytes. */
 static err_code load_part(struct load *l, CURL *curl, struct err *e)
 {
+	uint64_t had, most = l->size; /* what was reached: a server without ranges begins again and again */
 	unsigned failures = 0;
-	uint64_t had;
 	long status;
 	CURLcode rc;
 
@@ -161,7 +162,8 @@ static err_code load_part(struct load *l, CURL *curl, struct err *e)
 			return e->code;
 		if (had && (rc == CURLE_RANGE_ERROR || status == 416) && start_again(l, e))
 			return e->code;
-		failures = l->size > had ? 0 : failures + 1;
+		failures = l->size > most ? 0 : failures + 1;
+		most = l->size > most ? l->size : most;
 		if (failures == MAX_FAILURES)
 			return err_set(e, ERR_IO, "%s: %s; %llu of %llu bytes are kept", l->url,
 			               rc ? curl_easy_strerror(rc) : "the file ends early", (unsigned long long)l->size,

@@ -86,6 +86,13 @@ class Fetch(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.check_there()
 
+    def test_a_server_without_ranges_that_never_comes_further_is_given_up(self):
+        mirror = self.mirror([1000] * 1000, ranges=False)
+        refused = self.fetch(mirror)
+        self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+        self.assertIn("bytes are kept", refused.stderr)
+        self.assertLess(len(mirror.requests), 12)
+
     def test_a_wrong_checksum_is_an_error_that_loses_nothing(self):
         wrong = bytearray(LAMBADA.read_bytes())
         wrong[1000] ^= 1
@@ -123,6 +130,7 @@ class Fetch(unittest.TestCase):
         self.assertEqual(refused.returncode, 2)
         self.assertIn(f"more than the {SIZE} bytes", refused.stderr)
         self.assertFalse(self.target.exists())
+        self.assertEqual(self.part.read_bytes(), b"")  # nothing that the next attempt would go on from
         refused = self.fetch(mirror, "hellaswag")
         self.assertEqual((refused.returncode, len(mirror.requests)), (2, 2))
         self.assertIn("hellaswag_val.jsonl: the server answered 404", refused.stderr)
