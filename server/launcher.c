@@ -2,8 +2,10 @@
  * it: a library that finds RANK or MASTER_ADDR would wait for peers that do not exist. */
 #include "server/launcher.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 struct list {
@@ -116,4 +118,18 @@ void launch_release(struct launch *l)
 	list_free(l->argv);
 	list_free(l->envp);
 	*l = (struct launch){0};
+}
+
+void launch_detach(int on_death, pid_t parent)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	for (int sig = 1; sig < NSIG; sig++)
+		signal(sig, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, (unsigned long)on_death);
+	if (getppid() != parent)
+		_exit(127); /* it died before prctl */
 }

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,16 +57,8 @@ static void close_fd(int *fd)
 static _Noreturn void become_worker(const struct launch *l, int in, int out, int err, pid_t parent)
 {
 	static const char message[] = "cannot be executed\n";
-	sigset_t none;
 
-	sigemptyset(&none);
-	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_DFL);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(127); /* it died before prctl */
+	launch_detach(SIGKILL, parent);
 	if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
 		_exit(127);
 	(void)!nice(WORKER_NICE);

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "engine/clock.h"
+#include "server/launcher.h"
 #include "server/progress.h"
 
 #define START_S   60 /* for the server to listen */
@@ -99,17 +99,9 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 static _Noreturn void become_server(const char *const *argv, int log, pid_t parent)
 {
 	int null = open("/dev/null", O_RDWR);
-	sigset_t none;
 
-	sigemptyset(&none);
-	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_DFL);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent || null < 0)
-		_exit(127);
-	if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(log, 2) < 0)
+	launch_detach(SIGTERM, parent);
+	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(log, 2) < 0)
 		_exit(127);
 	close_range(3, ~0U, 0);
 	execv("/proc/self/exe", (char *const *)argv);
