@@ -79,6 +79,26 @@ START_TEST(gzip_is_known_by_its_first_bytes)
 }
 END_TEST
 
+/* A byte of the checksum and one of the length (the last eight), and each of them cut off; zeros behind do no harm. */
+START_TEST(a_damaged_gzip_is_refused)
+{
+	char copy[sizeof gzipped + 9000] = {0};
+
+	for (size_t i = 1; i <= 8; i++) {
+		memcpy(copy, gzipped, sizeof gzipped);
+		copy[sizeof gzipped - i] ^= 1;
+		ck_err(read_text("bits.json.gz", copy, sizeof gzipped), ERR_INPUT,
+		       "bits.json.gz': its checksum is not that of its contents", &e);
+		ck_err(read_text("short.json.gz", (const char *)gzipped, sizeof gzipped - i), ERR_INPUT,
+		       "short.json.gz': truncated gzip input", &e);
+	}
+	memcpy(copy, gzipped, sizeof gzipped);
+	ck_ok(read_text("padded.json.gz", copy, sizeof copy), &e);
+	copy[sizeof gzipped + 5000] = 'x';
+	ck_err(read_text("more.json.gz", copy, sizeof copy), ERR_INPUT, "or not one gzip stream", &e);
+}
+END_TEST
+
 START_TEST(what_is_no_evidence_is_refused_with_file_and_place)
 {
 	static const struct {
@@ -138,6 +158,7 @@ START_TEST(what_is_written_reads_back_and_is_the_same_every_time)
 	ck_assert_str_eq(buf_str(&files[0]), RESULT "\n");
 	ck_assert_int_eq(files[1].data[0], 0x1F);
 	ck_assert(files[1].len == files[2].len && !memcmp(files[1].data, files[2].data, files[1].len));
+	ck_assert_uint_lt(files[1].len, 100); /* no block is filled */
 	ck_assert_int_eq(files[1].data[4] | files[1].data[5] | files[1].data[6] | files[1].data[7],
 	                 0); /* RFC 1952's MTIME */
 	for (int i = 0; i < 3; i++)
@@ -156,6 +177,7 @@ Suite *evidence_file_suite(void)
 	tcase_add_test(t, files_are_told_from_names_by_their_ending);
 	tcase_add_test(t, one_result_and_a_list_of_one_are_the_same);
 	tcase_add_test(t, gzip_is_known_by_its_first_bytes);
+	tcase_add_test(t, a_damaged_gzip_is_refused);
 	tcase_add_test(t, what_is_no_evidence_is_refused_with_file_and_place);
 	tcase_add_test(t, what_is_written_reads_back_and_is_the_same_every_time);
 	return s;
