@@ -142,7 +142,7 @@ err_code examples_put_choices(struct examples *x, const struct json *list, const
 		examples_choice(x, " ");
 		buf_puts(&x->text, json_string(j));
 	}
-	return ERR_OK;
+	return *n ? ERR_OK : err_set(e, ERR_INPUT, "\"%s\" is an empty list", field);
 }
 
 /* The index of the example's group, which is new if need be. */

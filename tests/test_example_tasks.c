@@ -195,6 +195,8 @@ START_TEST(a_row_that_does_not_fit_is_refused_with_file_line_field_and_value)
 	    {"choices", "{\"query\":\"q\",\"choices\":\"a\",\"gold\":0}", "\"choices\" must be a list, not string"},
 	    {"choices", "{\"query\":\"q\",\"choices\":[\"a\",1],\"gold\":0}",
 	     "\"choices\": choice 1 must be a string, not number"},
+	    {"choices", "{\"query\":\"q\",\"choices\":[],\"gold\":0}", "\"choices\" is an empty list"},
+	    {"arc_easy", "{\"question\":\"q\",\"choices\":[],\"gold\":0}", "\"choices\" is an empty list"},
 	    {"choices", "{\"query\":\"q\",\"choices\":[\"a\"],\"gold\":0}", "1 choices: an example has 2 to 256"},
 	    {"choices", "{\"query\":\"q\",\"choices\":[\"a\",\"\"],\"gold\":0}", "choice 1 is empty"},
 	    {"choices", "{\"query\":\"q\",\"choices\":[\"a\",\"b\"],\"gold\":2}",
