@@ -7,22 +7,36 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char *existing(const char *variable, const char *fallback, const char *path)
+{
+	static struct kept {
+		struct kept *next;
+		char path[];
+	} *kept; /* every path given out, reachable to the end */
+	const char *root = getenv(variable);
+	size_t size;
+	struct kept *k;
+
+	if (!root)
+		root = fallback;
+	size = strlen(root) + strlen(path) + 2;
+	k = malloc(sizeof *k + size);
+	if (!k)
+		abort();
+	snprintf(k->path, size, "%s/%s", root, path);
+	k->next = kept;
+	kept = k;
+	return access(k->path, R_OK) ? NULL : k->path;
+}
+
 const char *fixture_shared(const char *path)
 {
-	static char out[PATH_MAX];
-	const char *root = getenv("FATHOM_SHARED");
-
-	snprintf(out, sizeof out, "%s/%s", root ? root : "../shared", path);
-	return access(out, R_OK) ? NULL : out;
+	return existing("FATHOM_SHARED", "../shared", path);
 }
 
 const char *fixture_data(const char *path)
 {
-	static char out[PATH_MAX];
-	const char *root = getenv("FATHOM_DATA");
-
-	snprintf(out, sizeof out, "%s/%s", root ? root : "build/data", path);
-	return access(out, R_OK) ? NULL : out;
+	return existing("FATHOM_DATA", "build/data", path);
 }
 
 bool same_bits(const void *a, const void *b, size_t len)

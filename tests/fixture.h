@@ -24,10 +24,11 @@
 	} while (0)
 
 /* A path below the optional folder of shared models and data (FATHOM_SHARED, else ../shared beside the checkout);
- * NULL when it is not there: the caller says so with fixture_skip and returns. Static storage. */
+ * NULL when it is not there: the caller says so with fixture_skip and returns. The path stays as it is
+ * to the end of the program, whatever is asked for next. */
 const char *fixture_shared(const char *path);
 
-/* As fixture_shared, below the unpacked data folder (FATHOM_DATA, else build/data). Static storage of its own. */
+/* As fixture_shared, below the unpacked data folder (FATHOM_DATA, else build/data). */
 const char *fixture_data(const char *path);
 
 /* The very bits: == would take -0 for 0, and refuse a NaN. */

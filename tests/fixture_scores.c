@@ -388,7 +388,6 @@ static void check_entry(struct session *s, const struct model *m, const struct j
 bool reference_check(const char *name, const char *device, const char *dtype, reference_filter *wanted, double relative,
                      double absolute)
 {
-	struct buf text = BUF_INIT(16 << 20);
 	const char *path = fixture_shared("models/reference.json");
 	struct json *root = NULL;
 	const struct json *books;
@@ -401,8 +400,7 @@ bool reference_check(const char *name, const char *device, const char *dtype, re
 		fixture_skip("reference numbers", "no shared models or no books");
 		return false;
 	}
-	ck_ok(buf_read_file(&text, path, &e), &e);
-	ck_ok(json_parse(text.data, text.len, &root, &e), &e);
+	ck_ok(json_parse_file(path, 16 << 20, &root, &e), &e);
 	ck_ok(model_open(fixture_shared(dir), NULL, &m, &e), &e);
 	books = json_get(json_get(json_get(root, "models"), name), "books");
 	ck_assert_uint_gt(json_count(books), 0);
@@ -413,6 +411,5 @@ bool reference_check(const char *name, const char *device, const char *dtype, re
 	session_close(s);
 	model_free(m);
 	json_free(root);
-	buf_release(&text);
 	return true;
 }

@@ -751,7 +751,6 @@ START_TEST(the_first_thousand_tokens_of_a_book_have_the_reference_loss)
 	struct json *items;
 	const char *path = fixture_shared("models/rope-29m");
 	double want = 0, got;
-	char at[PATH_MAX];
 
 	if (!path || !fixture_data("pg19/test/15562.txt")) {
 		fixture_skip("the_first_thousand_tokens_of_a_book_have_the_reference_loss",
@@ -762,8 +761,7 @@ START_TEST(the_first_thousand_tokens_of_a_book_have_the_reference_loss)
 	model_free(model);
 	ck_ok(model_open(path, NULL, &model, &e), &e);
 	session = fixture_eval_session(model);
-	snprintf(at, sizeof at, "%s", fixture_shared("models/reference.json"));
-	ck_ok(json_parse_file(at, 1 << 24, &reference, &e), &e);
+	ck_ok(json_parse_file(fixture_shared("models/reference.json"), 1 << 24, &reference, &e), &e);
 	for (const struct json *b = json_first(json_get(json_get(json_get(reference, "models"), "rope-29m"), "books"));
 	     b; b = json_next(b))
 		if (!strcmp(json_get_string(b, "book"), "15562") && fixture_member(b, "L") == 1024)

@@ -424,7 +424,7 @@ START_TEST(the_shared_models_have_the_accuracies_and_log_probabilities_of_pytorc
 	const struct json *want, *list;
 	struct fixture_outcome o;
 	struct model *indirect = NULL;
-	char path[100], *data;
+	char path[100];
 
 	if (!folder) {
 		fixture_skip("the_shared_models_have_the_accuracies_and_log_probabilities_of_pytorch",
@@ -435,8 +435,7 @@ START_TEST(the_shared_models_have_the_accuracies_and_log_probabilities_of_pytorc
 	ck_ok(model_open(fixture_shared(path), NULL, &indirect, &e), &e);
 	ck_ok(json_parse_file(fixture_shared("models/reference_diagnostics.json"), 1 << 20, &reference, &e), &e);
 	want = json_get(json_get(reference, names[_i]), "indirect");
-	data = strdup(fixture_shared("models/indirect_test_2000.txt"));
-	fixture_task_run(indirect, TASK, "{}", data, &o);
+	fixture_task_run(indirect, TASK, "{}", fixture_shared("models/indirect_test_2000.txt"), &o);
 	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "acc", 0), "value"), fixture_member(want, "acc"));
 	ck_assert_double_eq(fixture_member(fixture_metric(o.metrics, "acc", 0), "n"), fixture_member(want, "items"));
 	ck_assert_double_eq_tol(fixture_member(fixture_metric(o.metrics, "logprob", 0), "value"),
@@ -449,7 +448,6 @@ START_TEST(the_shared_models_have_the_accuracies_and_log_probabilities_of_pytorc
 		ck_assert_double_eq_tol(first_of(fixture_item(&o, i), "logprobs"), logprob, 1e-3);
 	}
 	fixture_outcome_release(&o);
-	free(data);
 	json_free(reference);
 	model_free(indirect);
 }
