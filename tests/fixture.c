@@ -7,12 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+struct kept {
+	struct kept *next;
+	char path[];
+};
+
 static const char *existing(const char *variable, const char *fallback, const char *path)
 {
-	static struct kept {
-		struct kept *next;
-		char path[];
-	} *kept; /* every path given out, reachable to the end */
+	static struct kept *kept; /* every path given out, reachable to the end */
 	const char *root = getenv(variable);
 	size_t size;
 	struct kept *k;
