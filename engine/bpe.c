@@ -5,7 +5,6 @@
  *      is stale when the pair at its place has another rank by now: ranks belong to one pair. */
 #include "engine/bpe.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

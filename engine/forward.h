@@ -3,7 +3,6 @@
 #define FATHOM_ENGINE_FORWARD_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/backend.h"

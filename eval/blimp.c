@@ -2,7 +2,6 @@
  * group. */
 #include <string.h>
 
-#include "engine/path.h"
 #include "eval/example.h"
 
 enum { LEADING_SPACE = CHOICE_N_PARAMS, N_PARAMS };

@@ -1,5 +1,4 @@
 /* Evidence: a result and its items, read from JSON and held in little: 67,000 items are read one by one. */
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,6 @@
 /* Examples to tokens (protocols.md section 2, lm-eval's rule): C = encode(context), W = encode(context + continuation);
  * the model reads C and then W[len(C)..], which is scored. White space at the context's end goes to the continuation
  * first. An empty context is the prefix token. */
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/pystr.h"

@@ -1,6 +1,4 @@
 /* Gates: what may be compared with what, and item with item. */
-#include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * results. Sums run in unit order, which is document, length, run of windows. */
 #include "eval/pg19.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

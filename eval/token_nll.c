@@ -1,6 +1,5 @@
 /* Task token_nll: loss of sequences of token ids, for streams of symbols without a text (protocols.md section 2: music,
  * genomes). A piece is a line of ids, or an element of a member of a JSON file. The model needs no tokenizer. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

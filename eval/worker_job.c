@@ -2,7 +2,6 @@
  *
  * A plan keeps its evaluation and a reference to its model. Between the batches of a run, and now and then during a
  * plan, requests that wait are answered (worker_score.c): a job never holds them up for longer than a batch. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

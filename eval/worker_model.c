@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/log.h"
 #include "eval/worker.h"
 
 /* -- sessions ---------------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* The vector kernels for AVX-512. */
 #if defined(__x86_64__)
 #include <immintrin.h>
-#include <math.h>
 #include <string.h>
 
 #include "kernels/kernels.h"

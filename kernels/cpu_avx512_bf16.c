@@ -1,7 +1,6 @@
 /* The vector kernels for AVX-512 with bf16 dot products; f32 has the bits of cpu_avx512.c. */
 #if defined(__x86_64__)
 #include <immintrin.h>
-#include <math.h>
 #include <string.h>
 
 #include "kernels/kernels.h"

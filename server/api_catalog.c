@@ -1,5 +1,4 @@
 /* What is there: models, tasks, workers, health. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* GET /api/v1/events and /api/v1/jobs/{id}/events: Server-Sent Events (WHATWG HTML, 9.2), straight from the event
  * table, so a client that names the last id it saw misses nothing, also over a restart of the server. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* The verdict of a run in its forms, and a gate's badge. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* A finished job's result in its forms: JSON, CSV, Markdown, and as SVG: curves, alone or several in one chart,
  * and the map of frequencies. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

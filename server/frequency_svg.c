@@ -3,8 +3,6 @@
 #include "server/frequency_svg.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/svg.h"

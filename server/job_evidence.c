@@ -1,7 +1,6 @@
 /* Evidence of jobs and baselines: see job_evidence.h. */
 #include "server/job_evidence.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Folds a job's items into f. */

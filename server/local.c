@@ -2,7 +2,6 @@
  * tell what went wrong. */
 #include "server/local.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>

@@ -1,7 +1,6 @@
 /* GET /v1/models, and what lm-eval's remote tokenizer asks for at the root: /tokenizer_info, /tokenize, /detokenize.
  * Those need not name a model: ?model= or the member "model" does, else it is the only one there is, else the one that
  * completions were asked of last. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -3,7 +3,6 @@
  * is part of the program: words, bodies and replies of an operation ("operations", by "METHOD PATH"), what a query
  * parameter or a header is, and the schemas. A reply is the name of a schema, a media type, or null for no body. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/sha256.h"

@@ -1,9 +1,7 @@
 /* Reports: see report.h. Table and Markdown are one grid of cells, drawn in two ways. */
 #include "server/report.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "eval/eval.h"

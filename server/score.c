@@ -7,7 +7,6 @@
  * 3. If there is a GPU they all go to GPUs: a client's requests should not differ by the processor that was free.
  * 4. Nothing waits for ever: a worker hangs, dies or answers, and one that will not come up again is hopeless; after
  *    SCORE_HOPELESS requests in a row that were given up the other suspects are, too. */
-#include <stdio.h>
 #include <string.h>
 
 #include "engine/clock.h"

@@ -1,5 +1,4 @@
 /* Values over time: a metric of comparable jobs, or a rule's value over the runs of its gate. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/store_gate.h"

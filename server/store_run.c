@@ -1,7 +1,6 @@
 /* Runs of gates: rows, and the transitions of store_gate.h's diagram. The jobs of a run are made with it, and are jobs
  * like any other. */
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * of a new one. */
 #include <string.h>
 
-#include "engine/clock.h"
 #include "engine/log.h"
 #include "server/core_private.h"
 

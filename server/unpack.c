@@ -2,7 +2,6 @@
  * caller's names, so that nothing in an archive chooses a path. */
 #include "server/unpack.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

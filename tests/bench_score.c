@@ -6,7 +6,6 @@
  * at work on tiles, measured between the repetitions: the machine is noisy, so only ratios within one run count.
  * --ids: token ids as uint32, so that a peer can score the same windows; otherwise they are drawn. */
 #include <getopt.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
  * text a second of processor time); then the same text as lines of their own, which is what short examples of tasks
  * cost. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -1,8 +1,6 @@
 /* See fixture_examples.h. */
 #include "tests/fixture_examples.h"
 
-#include <stdlib.h>
-
 #include "eval/example_plan.h"
 #include "tests/fixture.h"
 

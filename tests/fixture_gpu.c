@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* config.json: values that cannot be, and every disagreement with the files, is refused by key, tensor and value. */
 #include <check.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * and sums can be computed here from the text alone. */
 #include <check.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include <check.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/json.h"

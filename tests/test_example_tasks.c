@@ -2,7 +2,6 @@
  * models on real data against PyTorch. */
 #include <check.h>
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,14 +1,12 @@
 /* session_score against a forward pass written out in double, for small random models of every shape; then what it
  * promises about batches: errors, subsets, progress, cancelling. */
 #include <check.h>
-#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/buf.h"

@@ -1,6 +1,5 @@
 /* Reports of a verdict: what a person reads, what CI servers parse, what a badge says; hostile names stay text. */
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* Task indirect_indexing: its generator and the numbers under it, what a line must be, what is scored of it; and the
  * shared models against PyTorch. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Words, patterns, classes and NFC. The scanner for GPT-2's pattern is held to the pattern itself, run by PCRE2, over
  * every short text of an alphabet in which all its alternatives meet, and over every code point. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* Checkpoint files: what a good one gives, and that every way of lying in a header is refused by file and tensor. */
 #include <check.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

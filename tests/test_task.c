@@ -1,6 +1,5 @@
 /* Tasks: the table, parameters with their defaults, ranges and cross-field rules, descriptions. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "eval/eval.h"

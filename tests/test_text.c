@@ -1,7 +1,6 @@
 /* Task text: documents scored whole, what is counted of them, BOS, cuts; and the same sums as pg19 with one window. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/fixture.h"

@@ -2,7 +2,6 @@
  * against PyTorch's sums. Keys are those of hashlib.sha256 over what item_key.h says. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

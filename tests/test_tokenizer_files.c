@@ -1,9 +1,7 @@
 /* Damaged and unsupported tokenizer.json files: each is refused with a message that names the file, the member and
  * its value, and none makes the program fall. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/buf.h"

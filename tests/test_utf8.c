@@ -1,6 +1,5 @@
 /* UTF-8: decoding, Python's replacement rule, newlines, White_Space. Expected values are of Python 3.11:
  * bytes.decode("utf-8", "replace"). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/buf.h"
