@@ -71,7 +71,7 @@ say  = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
 DEPS_CUDA = $(if $(filter 1,$(CUDA)),cuda)
 JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 2))
 
-.PHONY: build demo test check test-gpu sanitize-gpu bench lint sanitize format clean help deps
+.PHONY: build demo test check test-gpu test-gpu-tasks sanitize-gpu bench lint sanitize format clean help deps
 .DEFAULT_GOAL := build
 
 build: ## build build/fathom (installs missing packages first); CUDA=0|1 builds without, with CUDA: by itself where nvcc is
@@ -154,6 +154,16 @@ ifeq ($(CUDA),1)
 	$(if $(SUITE),,FATHOM=$(abspath $(FATHOM)) $(PYTHON) -m unittest discover -v -s tests/e2e -p test_gpu.py)
 else
 	@echo "SKIP: the suites of tag gpu: built without CUDA"
+	@test "$(FATHOM_REQUIRE_GPU)" != 1
+endif
+
+test-gpu-tasks: ## whole task files on a CUDA device, rope-29m and pope-29m, beside the CPU's f32 on a sample; GPU_TASKS='--device cpu --limit 20' checks the comparison itself
+ifneq ($(wildcard $(SHARED)/data.tar.xz),)
+	@sh tests/deps.sh build $(DEPS_CUDA)
+	@$(MAKE) --no-print-directory $(JOBS) $(FATHOM) build/data
+	$(PYTHON) tests/gpu_tasks.py --fathom $(FATHOM) --models $(SHARED)/models $(GPU_TASKS)
+else
+	@echo "SKIP: test-gpu-tasks: there is no $(SHARED)/data.tar.xz"
 	@test "$(FATHOM_REQUIRE_GPU)" != 1
 endif
 
