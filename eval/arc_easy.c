@@ -7,8 +7,30 @@
 
 #include "eval/example.h"
 
+/* The labels of a row's choices, in order, of which one is the answer's. */
+struct labels {
+	const char *key; /* borrowed: the answer's */
+	const char
+	    *seen[EXAMPLE_MAX_CHOICES]; /* [n] borrowed; of more choices examples_add says that they are too many */
+	int64_t n, gold;                /* gold is -1 until there is one */
+};
+
+static err_code add_label(struct labels *l, const char *label, struct err *e)
+{
+	if (l->n == EXAMPLE_MAX_CHOICES)
+		return ERR_OK;
+	for (int64_t i = 0; i < l->n; i++)
+		if (!strcmp(l->seen[i], label))
+			return err_set(e, ERR_INPUT, "choices %lld and %lld both have the label '%.100s'", (long long)i,
+			               (long long)l->n, label);
+	if (!strcmp(label, l->key))
+		l->gold = l->n;
+	l->seen[l->n++] = label;
+	return ERR_OK;
+}
+
 /* AI2's list of {"label", "text"}. */
-static err_code put_ai2(struct examples *x, const struct json *choices, const char *key, int64_t *gold, struct err *e)
+static err_code put_ai2(struct examples *x, const struct json *choices, struct labels *l, struct err *e)
 {
 	const char *label, *text;
 	int64_t i = 0;
@@ -19,8 +41,8 @@ static err_code put_ai2(struct examples *x, const struct json *choices, const ch
 	for (const struct json *c = json_first(choices); c; c = json_next(c), i++) {
 		if (row_string(c, "label", &label, e) || row_string(c, "text", &text, e))
 			return err_wrap(e, "choice %lld", (long long)i);
-		if (!strcmp(label, key))
-			*gold = i;
+		if (add_label(l, label, e))
+			return e->code;
 		examples_choice(x, " ");
 		buf_puts(&x->text, text);
 	}
@@ -28,27 +50,30 @@ static err_code put_ai2(struct examples *x, const struct json *choices, const ch
 }
 
 /* Hugging Face's lists "text" and "label". */
-static err_code put_hf(struct examples *x, const struct json *choices, const char *key, int64_t *gold, struct err *e)
+static err_code put_hf(struct examples *x, const struct json *choices, struct labels *l, struct err *e)
 {
 	const struct json *labels = json_get(choices, "label");
-	int64_t i = 0;
 	size_t n;
 
 	if (examples_put_choices(x, json_get(choices, "text"), "choices.text", &n, e))
 		return e->code;
 	if (!json_is_array(labels) || json_count(labels) != n)
 		return err_set(e, ERR_INPUT, "\"choices.label\" must be a list of %zu labels", n);
-	for (const struct json *l = json_first(labels); l; l = json_next(l), i++)
-		if (json_is_string(l) && !strcmp(json_string(l), key))
-			*gold = i;
+	for (const struct json *j = json_first(labels); j; j = json_next(j)) {
+		if (!json_is_string(j))
+			return err_set(e, ERR_INPUT, "\"choices.label\": label %lld must be a string, not %s",
+			               (long long)l->n, json_type_name(j));
+		if (add_label(l, json_string(j), e))
+			return e->code;
+	}
 	return ERR_OK;
 }
 
 static err_code read_row(struct examples *x, const struct json *row, struct err *e)
 {
 	const struct json *question = json_get(row, "question"), *choices = json_get(row, "choices");
-	const char *stem, *key;
-	int64_t gold = -1;
+	struct labels l = {.gold = -1};
+	const char *stem;
 	size_t n;
 
 	if (json_is_object(question) ? row_string(question, "stem", &stem, e) : row_string(row, "question", &stem, e))
@@ -56,17 +81,16 @@ static err_code read_row(struct examples *x, const struct json *row, struct err 
 	buf_printf(&x->text, "Question: %s\nAnswer:", stem);
 	if (!json_is_object(question) && !json_is_object(choices)) {
 		if (examples_put_choices(x, choices, "choices", &n, e) ||
-		    row_integer(row, "gold", 0, (int64_t)n - 1, &gold, e))
+		    row_integer(row, "gold", 0, (int64_t)n - 1, &l.gold, e))
 			return e->code;
-		return examples_add(x, gold, e);
+		return examples_add(x, l.gold, e);
 	}
-	if (row_string(row, "answerKey", &key, e))
+	if (row_string(row, "answerKey", &l.key, e))
 		return e->code;
-	if (json_is_object(question) ? put_ai2(x, json_get(question, "choices"), key, &gold, e)
-	                             : put_hf(x, choices, key, &gold, e))
+	if (json_is_object(question) ? put_ai2(x, json_get(question, "choices"), &l, e) : put_hf(x, choices, &l, e))
 		return e->code;
-	return gold >= 0 ? examples_add(x, gold, e)
-	                 : err_set(e, ERR_INPUT, "\"answerKey\": '%.100s' is no choice's label", key);
+	return l.gold >= 0 ? examples_add(x, l.gold, e)
+	                   : err_set(e, ERR_INPUT, "\"answerKey\": '%.100s' is no choice's label", l.key);
 }
 
 static err_code read_arc(struct examples *x, const struct param_value *v, struct err *e)

@@ -29,6 +29,8 @@
 
 /* -- for a task's reader ----------------------------------------------------------------------- */
 
+#define EXAMPLE_MAX_CHOICES 256
+
 /* A dataset while it is read. The reader writes `text`, `group`, `doc`, `max_context_tokens`; the rest is the core's.
  * An example is written in one go into `text`: its context, then examples_choice and a continuation, as often as there
  * are continuations; examples_add takes it and empties `text`. */
@@ -78,7 +80,7 @@ void examples_choice(struct examples *x, const char *joint);
 err_code examples_put_choices(struct examples *x, const struct json *list, const char *field, size_t *n, struct err *e);
 
 /* The example is complete; `gold` is the index of the right choice. A choice without a character (beyond its joint) is
- * an error. */
+ * an error, and so are more than EXAMPLE_MAX_CHOICES. */
 err_code examples_add(struct examples *x, int64_t gold, struct err *e);
 
 /* Members of a row: a string; an integer in [min, max], which may be written as a string ("3"). Errors name field and

@@ -5,8 +5,6 @@
 
 #include "eval/example.h"
 
-#define EXAMPLE_MAX_CHOICES 256
-
 struct choice_start {
 	size_t at; /* in the text of the examples: where it begins, with its joint */
 	size_t joint;

@@ -216,6 +216,22 @@ START_TEST(a_row_that_does_not_fit_is_refused_with_file_line_field_and_value)
 	    {"arc_easy",
 	     "{\"question\":\"q\",\"choices\":{\"text\":[\"a\",\"b\"],\"label\":[\"A\"]},\"answerKey\":\"A\"}",
 	     "\"choices.label\" must be a list of 2 labels"},
+	    {"arc_easy",
+	     "{\"question\":\"q\",\"choices\":{\"text\":[\"a\",\"b\",\"c\"],\"label\":[\"A\",\"B\",\"A\"]},"
+	     "\"answerKey\":\"A\"}",
+	     "choices 0 and 2 both have the label 'A'"},
+	    {"arc_easy",
+	     "{\"question\":\"q\",\"choices\":{\"text\":[\"a\",\"b\",\"c\"],\"label\":[\"A\",\"B\",\"B\"]},"
+	     "\"answerKey\":\"A\"}",
+	     "choices 1 and 2 both have the label 'B'"},
+	    {"arc_easy",
+	     "{\"question\":\"q\",\"choices\":{\"text\":[\"a\",\"b\"],\"label\":[\"1\",2]},\"answerKey\":\"1\"}",
+	     "\"choices.label\": label 1 must be a string, not number"},
+	    {"arc_easy",
+	     "{\"question\":{\"stem\":\"q\",\"choices\":[{\"text\":\"a\",\"label\":\"1\"},{\"text\":\"b\",\"label\":"
+	     "\"1\"}]},"
+	     "\"answerKey\":\"1\"}",
+	     "choices 0 and 1 both have the label '1'"},
 	};
 
 	for (size_t i = 0; i < COUNT(cases); i++) {
