@@ -56,6 +56,7 @@ void api_gate_get(struct http_request *r);
 void api_run_create(struct http_request *r);
 void api_run_list(struct http_request *r);
 void api_run_get(struct http_request *r);
+void api_run_cancel(struct http_request *r);
 /* api_gate_report.c */
 void api_run_json(struct http_request *r);
 void api_run_junit(struct http_request *r);

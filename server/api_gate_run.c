@@ -94,11 +94,6 @@ void run_write(struct json_writer *w, const char *key, const struct gate_run *ru
 	json_end_object(w);
 }
 
-static bool is_over(const struct gate_run *run)
-{
-	return run->state == RUN_DONE || run->state == RUN_FAILED;
-}
-
 /* -- making one -------------------------------------------------------------------------------- */
 
 struct creation {
@@ -325,7 +320,7 @@ static void answer_created(struct http_request *r)
 	}
 	http_set_header(r, "Location", "/api/v1/gates/%s/runs/%lld", run.gate, (long long)run.id);
 	/* one too many that wait is answered at once: its run is made */
-	if (!r->deadline_ms || r->wait_over || is_over(&run) || !http_wait(r, -run.id, answer_created))
+	if (!r->deadline_ms || r->wait_over || run_state_final(run.state) || !http_wait(r, -run.id, answer_created))
 		send_run(r, 202, &run);
 	gate_run_release(&run);
 }
@@ -360,6 +355,37 @@ void api_run_create(struct http_request *r)
 	api_call_submit(r, created);
 }
 
+/* -- cancelling -------------------------------------------------------------------------------- */
+
+static void cancelled(struct http_request *r)
+{
+	struct gate_run run = {0};
+	struct err e;
+
+	if (api_call_failed(r))
+		return;
+	if (store_run_get(api_of(r)->store, r->id, &run, &e)) {
+		problem_error(r, &e);
+		return;
+	}
+	send_run(r, 202, &run);
+	gate_run_release(&run);
+}
+
+void api_run_cancel(struct http_request *r)
+{
+	struct gate_run run = {0};
+	struct err e;
+
+	if (api_load_run(r, &run, &e)) {
+		problem_error(r, &e);
+		return;
+	}
+	gate_run_release(&run);
+	if (api_call_new(r, REQUEST_CANCEL_RUN))
+		api_call_submit(r, cancelled);
+}
+
 /* -- reading ----------------------------------------------------------------------------------- */
 
 /* What changes when a run's representation does. */
@@ -391,7 +417,7 @@ void api_run_get(struct http_request *r)
 		return;
 	}
 	etag_of(&run, etag);
-	if (r->deadline_ms && !r->wait_over && !is_over(&run) &&
+	if (r->deadline_ms && !r->wait_over && !run_state_final(run.state) &&
 	    (!http_header(r, "If-None-Match") || http_etag_matches(r, etag))) {
 		if (!http_wait(r, -run.id, api_run_get))
 			problem_send(r, 503, "%d clients wait already", HTTP_MAX_WAITS);
@@ -425,7 +451,8 @@ static bool read_filter(struct http_request *r, struct run_filter *f)
 	                         .outcome = http_query(r, "verdict"),
 	                         .state = -1};
 	if (state && !run_state_from_name(state, &s)) {
-		problem_query(r, "state", "state '%.40s' is none of measuring, judging, done, failed", state);
+		problem_query(r, "state", "state '%.40s' is none of measuring, judging, done, failed, cancelled",
+		              state);
 		return false;
 	}
 	if (state)

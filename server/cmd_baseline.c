@@ -248,7 +248,7 @@ static err_code wait_for(struct call *c, const struct gate_measure *m, int64_t i
 			rc = err_set(e, ERR_IO, "measure '%.100s': job %lld %s%s%s", m->id, (long long)id, state,
 			             why ? ": " : "", why ? why : "");
 		json_free(job);
-		if (!rc && progress_interrupted())
+		if (!rc && !final && progress_interrupted())
 			rc = err_set(e, ERR_CANCELLED, "interrupted");
 		if (!rc && !final)
 			nanosleep(&pause, NULL);
@@ -258,12 +258,19 @@ static err_code wait_for(struct call *c, const struct gate_measure *m, int64_t i
 
 static err_code measure(struct call *c, const struct gate *g, int64_t *jobs, struct err *e)
 {
+	size_t n = 0, over = 0;
 	err_code rc = ERR_OK;
+	char path[80], what[40];
 
-	for (size_t i = 0; i < g->n_measures && !rc; i++)
-		rc = submit(c, g, &g->measures[i], &jobs[i], e);
-	for (size_t i = 0; i < g->n_measures && !rc; i++)
-		rc = wait_for(c, &g->measures[i], jobs[i], e);
+	for (; n < g->n_measures && !rc; n += !rc)
+		rc = submit(c, g, &g->measures[n], &jobs[n], e);
+	for (; over < n && !rc; over += !rc)
+		rc = wait_for(c, &g->measures[over], jobs[over], e);
+	for (size_t i = over; rc && i < n; i++) {
+		snprintf(path, sizeof path, "/api/v1/jobs/%lld/cancel", (long long)jobs[i]);
+		snprintf(what, sizeof what, "job %lld", (long long)jobs[i]);
+		gate_client_abandon(&c->server, path, what, e);
+	}
 	return rc;
 }
 
@@ -326,7 +333,7 @@ static const char usage[] = "fathom baseline ACTION [options]";
 static const char summary[] =
     "What gates compare with: results under a name, versioned, on a server or in a store, or in a file.\n\n"
     "  list                       the baselines\n"
-    "  make NAME|FILE             measures --model as --gate says\n"
+    "  make NAME|FILE             measures --model as --gate says; SIGINT (Ctrl-C) and SIGTERM cancel that\n"
     "  set NAME JOB...            of jobs that succeeded\n"
     "  import NAME FILE...        of files that make, export or `fathom run --evidence` wrote\n"
     "  export NAME [FILE]         its results and items, to commit beside your code (.json, .json.gz)\n"

@@ -157,6 +157,8 @@ static err_code begin(struct run *r, struct err *e)
 		rc = write_body(r, gate, &body, e);
 	if (!rc)
 		rc = put_path(r, &path, e);
+	if (!rc && progress_interrupted())
+		rc = err_set(e, ERR_CANCELLED, "interrupted");
 	if (!rc)
 		rc = gate_client_send(&r->server, "POST", buf_str(&path), buf_str(&body), NULL, &run, e);
 	if (!rc && !json_get_integer(run, "id", &r->id))
@@ -194,7 +196,7 @@ static bool is_final(const struct json *run)
 {
 	const char *state = json_get_string(run, "state");
 
-	return state && (!strcmp(state, "done") || !strcmp(state, "failed"));
+	return state && (!strcmp(state, "done") || !strcmp(state, "failed") || !strcmp(state, "cancelled"));
 }
 
 /* A server that answered once may be started anew meanwhile. */
@@ -210,6 +212,22 @@ static bool may_come_back(const struct run *r, err_code rc, double *lost_s)
 		return false;
 	nanosleep(&second, NULL);
 	return true;
+}
+
+/* Of a run that this command began and does not see to its end. */
+static err_code abandon(struct run *r, struct err *e)
+{
+	struct buf path = BUF_INIT((size_t)1 << 12);
+	struct err ignored;
+	char what[40];
+
+	snprintf(what, sizeof what, "run %lld", (long long)r->id);
+	if (!put_path(r, &path, &ignored)) {
+		buf_printf(&path, "/%lld/cancel", (long long)r->id);
+		gate_client_abandon(&r->server, buf_str(&path), what, e);
+	}
+	buf_release(&path);
+	return e->code;
 }
 
 static err_code follow(struct run *r, struct err *e)
@@ -233,11 +251,10 @@ static err_code follow(struct run *r, struct err *e)
 		if (!rc && is_final(r->answer))
 			break;
 		if (!rc && progress_interrupted())
-			rc = err_set(e, ERR_CANCELLED, "interrupted%s",
-			             r->server.local ? "" : "; the server goes on with the run");
+			rc = err_set(e, ERR_CANCELLED, "interrupted");
 	}
 	buf_release(&path);
-	return rc;
+	return rc ? abandon(r, e) : ERR_OK;
 }
 
 /* -- the verdict ------------------------------------------------------------------------------- */
@@ -291,10 +308,12 @@ static int report(struct run *r, struct err *e)
 	int status;
 
 	if (!json_is_object(verdict)) {
-		const char *why = json_get_string(json_get(r->answer, "error"), "message");
+		const char *state = json_get_string(r->answer, "state"), *why = json_get_string(r->answer, "error");
 
-		why = why ? why : json_get_string(r->answer, "error");
-		err_set(e, ERR_IO, "run %lld failed: %s", (long long)r->id, why ? why : "no reason is given");
+		if (!strcmp(state, "cancelled"))
+			err_set(e, ERR_CANCELLED, "run %lld was cancelled by somebody", (long long)r->id);
+		else
+			err_set(e, ERR_IO, "run %lld failed: %s", (long long)r->id, why ? why : "no reason is given");
 		return tell_trouble(r, e);
 	}
 	if (verdict_print(verdict, e) || verdict_out_write(&r->out, verdict, e))
@@ -316,7 +335,8 @@ int cmd_gate(int argc, char **argv)
 	        specs, sizeof specs / sizeof *specs, "fathom gate --gate FILE --model DIR|NAME [options]",
 	        "Measures a model and judges it by the rules of a file. The verdict goes to stdout, progress\n"
 	        "to stderr. Exit status: 0 pass, 1 fail, 2 it could not be judged, 3 inconclusive: more items\n"
-	        "are needed, and the verdict says how many.",
+	        "are needed, and the verdict says how many. SIGINT (Ctrl-C) and SIGTERM cancel what it began on\n"
+	        "the server; the status is 2.",
 	        argc, argv, &o, &help, &e))
 		return cmd_error("gate", &e);
 	if (help)

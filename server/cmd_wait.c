@@ -246,7 +246,8 @@ int cmd_wait(int argc, char **argv)
 	if (options_parse(
 	        specs, sizeof specs / sizeof *specs, "fathom wait [options] JOB",
 	        "Waits until a job has ended and prints its result. Exit status: 0 it succeeded, 1 it failed or\n"
-	        "was cancelled, 2 it could not be asked for.",
+	        "was cancelled, 2 it could not be asked for. Ctrl-C ends the waiting, not the job: fathom cancel\n"
+	        "does that.",
 	        argc, argv, &o, &help, &e))
 		return cmd_error("wait", &e);
 	if (help) {

@@ -245,6 +245,8 @@ static err_code write_request(struct core *c, struct request *r, struct err *e)
 		return store_job_restart(c->store, r->job, e);
 	case REQUEST_RUN:
 		return store_run_insert(c->store, &r->run, &r->job, e);
+	case REQUEST_CANCEL_RUN:
+		return store_run_cancel(c->store, r->job, e);
 	case REQUEST_STORE:
 		return r->write(c->store, r->data, e);
 	default:
@@ -281,6 +283,32 @@ static err_code apply_run(struct core *c, int64_t id, struct err *e)
 	return rc ? rc : gate_run_load(c, id, e);
 }
 
+static void apply_cancel(struct core *c, int64_t id)
+{
+	struct sched_job *j = scheduler_find(&c->sched, id);
+
+	if (j && j->state == JOB_QUEUED) {
+		scheduler_remove(&c->sched, j);
+	} else if (j && j->state == JOB_RUNNING) {
+		j->state = JOB_CANCELLING;
+		dispatch_cancel(c, j);
+	}
+}
+
+static err_code apply_cancel_run(struct core *c, int64_t id, struct err *e)
+{
+	struct gate_run row = {0};
+	err_code rc = store_run_get(c->store, id, &row, e);
+
+	for (size_t i = 0; !rc && i < row.n_measures; i++) {
+		apply_cancel(c, row.measures[i].job);
+		core_changed(c, row.measures[i].job);
+	}
+	gate_run_release(&row);
+	gate_run_forget(c, id);
+	return rc;
+}
+
 /* Brings the scheduler up to what the commit made true. */
 static err_code apply_request(struct core *c, const struct request *r, struct err *e)
 {
@@ -290,6 +318,8 @@ static err_code apply_request(struct core *c, const struct request *r, struct er
 		return ERR_OK;
 	if (r->kind == REQUEST_RUN)
 		return apply_run(c, r->job, e);
+	if (r->kind == REQUEST_CANCEL_RUN)
+		return apply_cancel_run(c, r->job, e);
 	j = scheduler_find(&c->sched, r->job);
 	if (r->kind == REQUEST_CREATE && !r->existed)
 		return core_load_job(c, r->job, e);
@@ -298,14 +328,8 @@ static err_code apply_request(struct core *c, const struct request *r, struct er
 			scheduler_remove(&c->sched, j);
 		return core_load_job(c, r->job, e);
 	}
-	if (r->kind != REQUEST_CANCEL || !j)
-		return ERR_OK;
-	if (j->state == JOB_QUEUED) {
-		scheduler_remove(&c->sched, j);
-	} else if (j->state == JOB_RUNNING) {
-		j->state = JOB_CANCELLING;
-		dispatch_cancel(c, j);
-	}
+	if (r->kind == REQUEST_CANCEL)
+		apply_cancel(c, r->job);
 	return ERR_OK;
 }
 
@@ -352,7 +376,7 @@ static err_code serve_requests(struct core *c, struct err *e)
 		if (!r->err.code && !rc)
 			rc = apply_request(c, r, e);
 		if (!r->err.code && r->kind != REQUEST_STORE && !(r->kind == REQUEST_CREATE && r->existed))
-			core_changed(c, r->kind == REQUEST_RUN ? -r->job : r->job);
+			core_changed(c, r->kind == REQUEST_RUN || r->kind == REQUEST_CANCEL_RUN ? -r->job : r->job);
 		r->done(r);
 	}
 	return rc;

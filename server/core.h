@@ -39,15 +39,16 @@ bool core_stopping(struct core *c); /* asked to stop; from any thread */
 void core_free(struct core *c);
 
 enum request_kind {
-	REQUEST_CREATE,   /* in: create.      out: job */
-	REQUEST_CANCEL,   /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
-	REQUEST_RESTART,  /* in: job          a final or waiting job: units dropped, queued again */
-	REQUEST_DELETE,   /* in: job          ERR_CONFLICT unless final */
-	REQUEST_RUN,      /* in: run.         out: job, the run's number; its jobs are queued */
-	REQUEST_STORE,    /* in: write, data  any change of the store that memory knows nothing of */
-	REQUEST_DESCRIBE, /* in: model        out: text (description JSON); by a short-lived worker, cached */
-	REQUEST_SCORE,    /* in: id, line     out: reply (the worker's `scored` event) */
-	REQUEST_TOKENS    /* in: id, line     out: reply (`tokens`); by a worker without a device */
+	REQUEST_CREATE,     /* in: create.      out: job */
+	REQUEST_CANCEL,     /* in: job          queued: cancelled at once; running: cancelling; final: ERR_CONFLICT */
+	REQUEST_RESTART,    /* in: job          a final or waiting job: units dropped, queued again */
+	REQUEST_DELETE,     /* in: job          ERR_CONFLICT unless final */
+	REQUEST_RUN,        /* in: run.         out: job, the run's number; its jobs are queued */
+	REQUEST_CANCEL_RUN, /* in: job, a run's number   its jobs, too; ERR_CONFLICT when it is over */
+	REQUEST_STORE,      /* in: write, data  any change of the store that memory knows nothing of */
+	REQUEST_DESCRIBE,   /* in: model        out: text (description JSON); by a short-lived worker, cached */
+	REQUEST_SCORE,      /* in: id, line     out: reply (the worker's `scored` event) */
+	REQUEST_TOKENS      /* in: id, line     out: reply (`tokens`); by a worker without a device */
 };
 
 struct request {

@@ -150,6 +150,7 @@ int64_t describe_deadline(const struct core *c);
 /* gate_run.c */
 err_code gate_run_load_all(struct core *c, struct err *e); /* what the last server left unfinished */
 err_code gate_run_load(struct core *c, int64_t id, struct err *e);
+void gate_run_forget(struct core *c, int64_t id); /* it was cancelled */
 void gate_run_step(struct core *c, int64_t now_ms);
 void gate_run_close_all(struct core *c);
 #define GATE_RUN_CHILDREN 2

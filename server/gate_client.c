@@ -14,6 +14,7 @@
 #define SAME_HEX    12 /* digits of a file's hash in the name of its baseline */
 #define MAX_TRIES   5  /* when others change a baseline at the same time */
 #define PATIENCE_S  30 /* for a worker to come up */
+#define ABANDON_S   5  /* for a server that is told to cancel; who interrupts may soon kill */
 
 /* -- the server -------------------------------------------------------------------------------- */
 
@@ -28,6 +29,7 @@ static err_code open_local(const struct options *o, const char *model, struct ga
 {
 	struct local_options local = {.model = model, .store = options_get(o, "--store")};
 
+	g->keeps = local.store;
 	local.datasets = options_all(o, "--datasets", &local.n_datasets);
 	local.workers = options_all(o, "--workers", &local.n_workers);
 	if (local_start(&local, &g->local, e))
@@ -48,7 +50,7 @@ err_code gate_client_open(const struct options *o, const char *model, struct gat
 	static const char *const local_only[] = {"--store", "--datasets", "--workers"};
 	const char *server = options_get(o, "--server");
 
-	*g = (struct gate_client){.model = model};
+	*g = (struct gate_client){.model = model, .keeps = true};
 	if (gate_client_is_local(o, model))
 		return open_local(o, model, g, e);
 	for (size_t i = 0; i < sizeof local_only / sizeof *local_only; i++)
@@ -182,6 +184,21 @@ err_code gate_client_import_file(struct gate_client *g, const char *path, char *
 	buf_release(&members);
 	buf_release(&text);
 	return rc;
+}
+
+void gate_client_abandon(struct gate_client *g, const char *path, const char *what, struct err *e)
+{
+	struct client_request q = {.method = "POST", .path = path, .timeout_s = ABANDON_S};
+	struct client_reply r;
+	struct err why, told = *e;
+
+	if (!g->keeps)
+		return;
+	if (!client_call(g->client, &q, &r, &why))
+		err_set(e, told.code, "%s; %s is cancelled", told.msg, what);
+	else if (why.code != ERR_CONFLICT) /* it is over already */
+		err_set(e, told.code, "%s; %s was not cancelled: %s", told.msg, what, why.msg);
+	client_reply_release(&r);
 }
 
 /* -- jobs -------------------------------------------------------------------------------------- */

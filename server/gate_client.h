@@ -34,6 +34,7 @@
 struct gate_client {
 	struct client *client; /* owned, as below */
 	struct local *local;   /* NULL: somebody's server */
+	bool keeps;            /* it goes on with what it was given, when this command is over */
 	const char *model;     /* borrowed: what the server calls the model; NULL: none was given */
 	double stuck_s;        /* since when the job that is watched says that it waits; 0: it does not */
 };
@@ -63,6 +64,11 @@ err_code gate_client_set_jobs(struct gate_client *g, const char *name, const int
 
 /* Writes the evidence of jobs to an open output: {"results": [...]}. */
 err_code gate_client_export_jobs(struct gate_client *g, const int64_t *jobs, size_t n, struct output *o, struct err *e);
+
+/* What a command began and does not follow to its end goes on for nobody: it is cancelled by POST to `path`, and e, why
+ * the command ends, says what became of it, which is called `what`. Not of a private server without a store, which ends
+ * with all that it does. */
+void gate_client_abandon(struct gate_client *g, const char *path, const char *what, struct err *e);
 
 /* The "jobs" of a run: their ids, [*n], the caller's. */
 err_code gate_client_job_ids(const struct json *array, int64_t **jobs, size_t *n, struct err *e);

@@ -4,6 +4,7 @@
  *
  *   MEASURING ── no job is left in the scheduler ──> JUDGING ── a verdict is stored ──> DONE ── webhook told, or given
  *                                                       '── three children died ──> FAILED      up: forgotten here
+ *   A run that is cancelled is forgotten at once, with its child; so it has no verdict, and its webhook is not told.
  *
  * 1. The state is in the store before it is here; a start of the server takes it up from there.
  * 2. A child's line is dropped only after its effect is stored; while the store refuses, it is looked at again.
@@ -54,6 +55,19 @@ void gate_run_close_all(struct core *c)
 		c->runs = r->next;
 		free_run(r);
 	}
+}
+
+void gate_run_forget(struct core *c, int64_t id)
+{
+	struct open_run **at = &c->runs, *r;
+
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	r = *at;
+	if (!r)
+		return;
+	*at = r->next;
+	free_run(r);
 }
 
 /* -- loading ----------------------------------------------------------------------------------- */

@@ -39,6 +39,7 @@ static const struct route routes[] = {
     {"POST", "/api/v1/gates/{gate}/runs", "wait", api_run_create},
     {"GET", "/api/v1/gates/{gate}/runs", "state model branch verdict limit after", api_run_list},
     {"GET", "/api/v1/gates/{gate}/runs/{id}", "wait", api_run_get},
+    {"POST", "/api/v1/gates/{gate}/runs/{id}/cancel", "", api_run_cancel},
     {"GET", "/api/v1/gates/{gate}/runs/{id}.json", "", api_run_json},
     {"GET", "/api/v1/gates/{gate}/runs/{id}.xml", "", api_run_junit},
     {"GET", "/api/v1/gates/{gate}/runs/{id}.md", "", api_run_markdown},

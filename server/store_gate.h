@@ -87,11 +87,13 @@ err_code store_gate_put(struct store *s, const char *name, const char *definitio
 /* -- runs --------------------------------------------------------------------------------------
  *
  *   measuring -> judging -> done      with a verdict
- *       '-----------'-----> failed    it could not be judged: a fault of ours
+ *       |-----------|-----> failed    it could not be judged: a fault of ours
+ *       '-----------'-----> cancelled
  */
-enum run_state { RUN_MEASURING, RUN_JUDGING, RUN_DONE, RUN_FAILED };
+enum run_state { RUN_MEASURING, RUN_JUDGING, RUN_DONE, RUN_FAILED, RUN_CANCELLED };
 const char *run_state_name(enum run_state s);
 bool run_state_from_name(const char *name, enum run_state *out);
+bool run_state_final(enum run_state s);
 
 struct run_measure {
 	char *measure;            /* owned; the measurement's id in the gate */
@@ -171,6 +173,9 @@ err_code store_run_done(struct store *s, int64_t id, const char *verdict, const 
 /* Of the measurement in this place. NULL: it came to nothing. */
 err_code store_run_protocol(struct store *s, int64_t id, size_t place, const char *protocol, struct err *e);
 err_code store_run_fail(struct store *s, int64_t id, const char *error, struct err *e); /* not finished to failed */
+/* Not finished to cancelled, and its unfinished jobs as store_job_cancel does: no other run has them, as each makes its
+ * own. */
+err_code store_run_cancel(struct store *s, int64_t id, struct err *e);
 /* A try of the webhook ended. error NULL: delivered; next_ms 0: given up; else the next is then. */
 err_code store_run_hook(struct store *s, int64_t id, const char *error, int64_t next_ms, struct err *e);
 

@@ -8,7 +8,7 @@
 #include "server/store_gate.h"
 #include "server/store_private.h"
 
-static const char *const state_names[] = {"measuring", "judging", "done", "failed"};
+static const char *const state_names[] = {"measuring", "judging", "done", "failed", "cancelled"};
 #define N_STATES (sizeof state_names / sizeof *state_names)
 
 const char *run_state_name(enum run_state s)
@@ -26,6 +26,11 @@ bool run_state_from_name(const char *name, enum run_state *out)
 		}
 	}
 	return false;
+}
+
+bool run_state_final(enum run_state s)
+{
+	return s == RUN_DONE || s == RUN_FAILED || s == RUN_CANCELLED;
 }
 
 void gate_run_release(struct gate_run *r)
@@ -341,6 +346,33 @@ err_code store_run_fail(struct store *s, int64_t id, const char *error, struct e
 	                        "isi", id, error, clock_unix_ms());
 
 	return moved(s, id, rc, changes, "failed", e);
+}
+
+static err_code cancel_job(struct store *s, const struct run_measure *m, struct err *e)
+{
+	enum job_state now;
+
+	if (!m->state || !job_state_from_name(m->state, &now) || job_state_final(now))
+		return ERR_OK;
+	return store_job_cancel(s, m->job, &now, e);
+}
+
+err_code store_run_cancel(struct store *s, int64_t id, struct err *e)
+{
+	struct gate_run r = {0};
+	int changes = 0;
+	err_code rc = store_run(s, e, &changes,
+	                        "UPDATE gate_run SET state = 'cancelled', finished_ms = ?2"
+	                        " WHERE id = ?1 AND state IN ('measuring', 'judging')",
+	                        "ii", id, clock_unix_ms());
+
+	rc = moved(s, id, rc, changes, "cancelled", e);
+	if (!rc)
+		rc = store_run_get(s, id, &r, e);
+	for (size_t i = 0; !rc && i < r.n_measures; i++)
+		rc = cancel_job(s, &r.measures[i], e);
+	gate_run_release(&r);
+	return rc;
 }
 
 err_code store_run_hook(struct store *s, int64_t id, const char *error, int64_t next_ms, struct err *e)

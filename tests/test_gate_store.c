@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/sha256.h"
+#include "server/embedded.h"
 #include "server/store_gate.h"
 #include "server/store_private.h"
 #include "tests/fixture.h"
@@ -415,6 +416,99 @@ START_TEST(a_run_moves_only_along_its_states)
 }
 END_TEST
 
+START_TEST(a_run_is_cancelled_with_its_jobs_as_long_as_it_is_not_over)
+{
+	struct store *s = open_store();
+	struct gate_run r;
+	int64_t id, judged, done, other, *ids = NULL;
+	size_t n = 0;
+
+	begin(s);
+	put_gate(s, "{}", false);
+	id = insert_run(s, "{}", NULL);
+	judged = insert_run(s, "{}", NULL);
+	done = insert_run(s, "{}", NULL);
+	other = insert_run(s, "{}", NULL);
+	run_sql(s, "UPDATE job SET state = 'running', started_ms = 1 WHERE id = 1");
+	run_sql(s, "UPDATE job SET state = 'cancelled', finished_ms = 1 WHERE id = 2"); /* by somebody */
+	ck_ok(store_run_judge(s, judged, &e), &e);
+	ck_ok(store_run_judge(s, done, &e), &e);
+	ck_ok(store_run_done(s, done, "{}", "pass", "f", false, &e), &e);
+	ck_ok(store_run_cancel(s, id, &e), &e);
+	ck_ok(store_run_cancel(s, judged, &e), &e);
+	ck_err(store_run_cancel(s, id, &e), ERR_CONFLICT, "is cancelled", &e);
+	ck_err(store_run_cancel(s, done, &e), ERR_CONFLICT, "is done", &e);
+	ck_err(store_run_judge(s, id, &e), ERR_CONFLICT, "is cancelled", &e);
+	ck_err(store_run_done(s, judged, "{}", "pass", "f", true, &e), ERR_CONFLICT, "is cancelled", &e);
+	commit(s);
+	ck_ok(store_run_get(s, id, &r, &e), &e);
+	ck_assert_int_eq(r.state, RUN_CANCELLED);
+	ck_assert_int_gt(r.finished_ms, 0);
+	ck_assert_str_eq(r.measures[0].state, "cancelling");
+	gate_run_release(&r);
+	ck_ok(store_run_get(s, other, &r, &e), &e);
+	ck_assert_str_eq(r.measures[0].state, "queued");
+	gate_run_release(&r);
+	ck_ok(store_run_open(s, &ids, &n, &e), &e);
+	ck_assert_uint_eq(n, 1);
+	ck_assert_int_eq(ids[0], other);
+	free(ids);
+	store_close(s);
+}
+END_TEST
+
+static void run_migration(sqlite3 *db, int version)
+{
+	char name[40];
+
+	snprintf(name, sizeof name, "migrations/%04d_", version);
+	for (size_t i = 0; i < embedded_count; i++)
+		if (!strncmp(embedded_files[i].name, name, strlen(name)))
+			ck_assert_int_eq(sqlite3_exec(db, (const char *)embedded_files[i].data, NULL, NULL, NULL),
+			                 SQLITE_OK);
+}
+
+START_TEST(the_runs_of_an_older_program_are_kept)
+{
+	const char *dir = fixture_tmpdir();
+	char path[400];
+	sqlite3 *db;
+	struct store *s = NULL;
+	struct gate_run r;
+
+	snprintf(path, sizeof path, "%s/fathom.db", dir);
+	ck_assert_int_eq(sqlite3_open(path, &db), SQLITE_OK);
+	for (int v = 1; v <= 4; v++)
+		run_migration(db, v);
+	ck_assert_int_eq(sqlite3_exec(db,
+	                              "PRAGMA user_version = 4; INSERT INTO gate VALUES ('g', 1, 1, 1, '{}');"
+	                              "INSERT INTO gate_run (id, gate, gate_version, model, tags, allow_engine_change,"
+	                              " state, created_ms, finished_ms, verdict, outcome, hook) VALUES"
+	                              " (7, 'g', 1, 'm', '{}', 1, 'done', 5, 6, '{\"v\":1}', 'pass', 'waiting'),"
+	                              " (9, 'g', 1, 'm', '{}', 0, 'measuring', 8, NULL, NULL, NULL, NULL);"
+	                              "INSERT INTO gate_measure VALUES (7, 0, 'a', 3, 'p'), (7, 1, 'b', 4, NULL)",
+	                              NULL, NULL, NULL),
+	                 SQLITE_OK);
+	sqlite3_close(db);
+	ck_ok(store_open(dir, false, &s, &e), &e);
+	ck_ok(store_run_get(s, 7, &r, &e), &e);
+	ck_assert_str_eq(r.verdict, "{\"v\":1}");
+	ck_assert_str_eq(r.hook, "waiting");
+	ck_assert_int_eq(r.finished_ms, 6);
+	ck_assert(r.allow_engine_change);
+	ck_assert_uint_eq(r.n_measures, 2);
+	ck_assert_str_eq(r.measures[1].measure, "b");
+	ck_assert_int_eq(r.measures[1].job, 4);
+	gate_run_release(&r);
+	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM gate_measure WHERE protocol = 'p'"), 1);
+	begin(s);
+	ck_ok(store_run_cancel(s, 9, &e), &e);
+	ck_assert_int_eq(insert_run(s, "{}", NULL), 10); /* no number is used again */
+	commit(s);
+	store_close(s);
+}
+END_TEST
+
 START_TEST(what_holds_a_job_is_named)
 {
 	struct store *s = open_store();
@@ -535,6 +629,8 @@ Suite *gate_store_suite(void)
 	tcase_add_test(tc, an_imported_result_comes_back_to_the_byte);
 	tcase_add_test(tc, a_gate_posted_again_is_the_version_that_it_was_and_current);
 	tcase_add_test(tc, a_run_moves_only_along_its_states);
+	tcase_add_test(tc, a_run_is_cancelled_with_its_jobs_as_long_as_it_is_not_over);
+	tcase_add_test(tc, the_runs_of_an_older_program_are_kept);
 	tcase_add_test(tc, what_holds_a_job_is_named);
 	tcase_add_test(tc, a_run_pins_the_version_of_its_baseline);
 	tcase_add_test(tc, history_has_each_model_that_passed_once_newest_first);

@@ -585,10 +585,10 @@ START_TEST(a_database_newer_than_the_program_is_refused_naming_both_versions)
 	const char *dir = fixture_tmpdir();
 	struct store *s = open_store(dir);
 
-	ck_assert_int_eq(query_int(s, "PRAGMA user_version"), 4);
+	ck_assert_int_eq(query_int(s, "PRAGMA user_version"), 5);
 	sqlite3_exec(s->db, "PRAGMA user_version = 97", NULL, NULL, NULL);
 	store_close(s);
-	ck_err(store_open(dir, false, &s, &e), ERR_CONFLICT, "version 97, newer than the 4", &e);
+	ck_err(store_open(dir, false, &s, &e), ERR_CONFLICT, "version 97, newer than the 5", &e);
 }
 END_TEST
 
@@ -617,7 +617,7 @@ START_TEST(an_old_database_is_migrated_and_keeps_its_rows)
 	                              NULL, NULL, NULL),
 	                 SQLITE_OK);
 	store_close(s);
-	ck_err(store_open(dir, true, &s, &e), ERR_CONFLICT, "older than 4", &e);
+	ck_err(store_open(dir, true, &s, &e), ERR_CONFLICT, "older than 5", &e);
 	s = open_store(dir);
 	ck_assert_int_eq(query_int(s, "SELECT count(*) FROM job"), 2);
 	ck_ok(store_job_get(s, id, &j, &e), &e);

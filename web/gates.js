@@ -32,7 +32,7 @@ const dotted = (...parts) => parts.filter(Boolean).flatMap((part, i) => (i ? [' 
 function runChip(run) {
 	if (run.outcome)
 		return verdictChip(run.outcome);
-	return h('span', { class: `chip ${run.state === 'failed' ? 'failed' : 'running'}` }, run.state);
+	return h('span', { class: `chip ${isOpen(run) ? 'running' : run.state}` }, run.state);
 }
 
 const baselineText = (b) => (b?.name ? `against ${b.name}${b.version ? ` v${b.version}` : ''}` : '');

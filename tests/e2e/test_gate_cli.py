@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -295,17 +296,30 @@ class Local(Workshop):
 class Ends(Workshop):
     """However the command ends, its server ends, too."""
 
-    def begin(self):
+    def begin(self, *more):
         """A gate at work, and the processes below it."""
         big = self.root / "data" / "big"
         if not big.exists():
             prose.write_library(big, 400, sentences=(20, 30))
         gate = self.write_gate("long", SANE, measure=[{**BOOKS, "dataset": "big"}])
-        process = subprocess.Popen([FATHOM, "gate", "--gate", gate, "--model", self.root / "models" / "good", "--datasets", self.data],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env())
+        process = subprocess.Popen([FATHOM, "gate", "--gate", gate, "--model", self.root / "models" / "good", "--datasets", self.data,
+                                    *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env())
         wait_for(lambda: len(children_of(process.pid)) >= 2, "a server and a worker")
         time.sleep(0.5)
         return process, children_of(process.pid)
+
+    def test_an_interrupt_leaves_no_work_in_a_store(self):
+        store = self.root / "store"
+        process, below = self.begin("--store", store)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("interrupted; run 1 is cancelled", said)
+        self.assertTrue(all(map(is_gone, below)))
+        db = sqlite3.connect(store / "fathom.db")
+        self.assertEqual(db.execute("SELECT state FROM gate_run").fetchall(), [("cancelled",)])
+        self.assertIn(db.execute("SELECT state FROM job").fetchall(), ([("cancelled",)], [("cancelling",)]))
+        db.close()
 
     def test_an_interrupt_ends_all_and_leaves_nothing(self):
         for how in (signal.SIGINT, signal.SIGTERM):
@@ -437,6 +451,41 @@ class Served(Workshop):
         self.server.start(self.server.port)
         out, said = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, out + said)
+
+    def test_an_interrupt_cancels_what_the_command_began(self):
+        prose.write_library(self.data / "long", 400, sentences=(20, 30))
+        long = {**BOOKS, "dataset": "long", "params": {"protocol": "sliding", "lengths": [256], "stride": 8}}
+        gate = self.write_gate("interrupted", {**SANE, "length": 256}, measure=[long])
+        for how in (signal.SIGINT, signal.SIGTERM):
+            for command in (["gate"], ["baseline", "make", "never"]):
+                with self.subTest(command=command, how=how):
+                    process = subprocess.Popen([FATHOM, *command, "--gate", gate, "--model", "good", "--server", self.server.url],
+                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env())
+                    running = "/api/v1/jobs?state=running"
+                    (job,) = wait_for(lambda: self.server.get(running).json()["data"], "its job to run")
+                    process.send_signal(how)
+                    out, said = process.communicate(timeout=60)
+                    self.assertEqual((process.returncode, out), (2, ""), said)
+                    self.assertRegex(said, r"interrupted; (run|job) \d+ is cancelled\n")
+                    self.assertEqual(self.server.wait(job["id"])["state"], "cancelled")
+                    if command == ["gate"]:
+                        (run, *_) = self.server.get("/api/v1/gates/interrupted/runs").json()["data"]
+                        self.assertEqual((run["state"], run["jobs"][0]["id"]), ("cancelled", job["id"]))
+        self.assertNotIn("never", self.client("baseline", "list").stdout)
+
+    def test_a_run_that_somebody_else_cancels_could_not_be_judged(self):
+        prose.write_library(self.data / "longer", 400, sentences=(20, 30))
+        long = {**BOOKS, "dataset": "longer", "params": {"protocol": "sliding", "lengths": [256], "stride": 8}}
+        gate = self.write_gate("taken", {**SANE, "length": 256}, measure=[long])
+        process = subprocess.Popen([FATHOM, "gate", "--gate", gate, "--model", "good", "--server", self.server.url, "--json",
+                                    self.root / "taken.json"], stderr=subprocess.PIPE, text=True, env=self.env())
+        runs = "/api/v1/gates/taken/runs"
+        wait_for(lambda: self.server.get(runs).status == 200 and self.server.get(runs).json()["data"], "the run")
+        self.assertEqual(self.server.ask("POST", f"{self.server.get(runs).json()['data'][0]['links']['self']}/cancel").status, 202)
+        said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("was cancelled by somebody", said)
+        self.assertEqual(json.loads((self.root / "taken.json").read_text())["verdict"], "error")
 
     def test_the_same_model_passes_across_workers_threads_and_kills(self):
         prose.write_library(self.data / "some", 60, sentences=(20, 30))  # long enough to be killed at

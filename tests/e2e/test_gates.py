@@ -133,7 +133,7 @@ class GateTest(ServerTest):
         """A finished run."""
         run = self.post(f"/api/v1/gates/{name}/runs?wait=60", {"model": model, "baseline": baseline, **members}, 202).json()
         for _ in range(5):
-            if run["state"] in ("done", "failed"):
+            if run["state"] in ("done", "failed", "cancelled"):
                 return run
             run = self.server.get(f"/api/v1/gates/{name}/runs/{run['id']}?wait=60").json()
         self.fail(f"run {run['id']} is still {run['state']}\n{self.server.log_text()}")
@@ -377,6 +377,46 @@ class Runs(GateTest):
         run = self.run_gate("g", self.copy_model("nan", break_numbers), "base")
         self.assertEqual(run["outcome"], "fail", run["verdict"]["rules"])
         self.assertIn("layer", json.dumps(run["verdict"]["rules"]).lower())
+
+    def test_a_run_is_cancelled_with_its_jobs_and_nothing_else_is(self):
+        receiver = Receiver()
+        self.addCleanup(receiver.close)
+        slow = {"task": "pg19", "dataset": "shelf", "params": {"protocol": "sliding", "lengths": [256], "stride": 1}}
+        rule = {"name": "r", "type": "absolute", "metric": "ppl_token", "length": 256, "max": 1e9}
+        self.post("/api/v1/gates", gate(name="slow", measure=[{**slow, "id": "a"}, {**slow, "id": "b"}],
+                                        rules=[{**rule, "measure": m, "name": m} for m in "ab"], webhook={"url": receiver.url}))
+        ask = {"model": "rope-demo", "cache": False}
+        run = self.post("/api/v1/gates/slow/runs", ask, 202).json()
+        own = self.server.submit(dataset="shelf", params={"lengths": [96]})["id"]  # of somebody else, behind it
+        other = self.post("/api/v1/gates/g/runs", {**ask, "baseline": "base"}, 202).json()
+        self.server.wait(run["jobs"][0]["id"], until=("running",))
+        path = f"/api/v1/gates/slow/runs/{run['id']}"
+        waited = []
+        waiter = threading.Thread(target=lambda: waited.append(self.server.get(path + "?wait=60").json()))
+        waiter.start()
+        self.problem("POST", f"/api/v1/gates/g/runs/{run['id']}/cancel", status=404)
+        reply = self.server.ask("POST", path + "/cancel")
+        self.assertEqual(reply.status, 202, reply.body)
+        self.assertEqual((reply.json()["state"], reply.json()["outcome"], reply.json()["error"]), ("cancelled", None, None))
+        self.assertIsNotNone(reply.json()["finished_at"])
+        waiter.join(20)
+        self.assertEqual(waited[0]["state"], "cancelled")
+        for job in run["jobs"]:
+            self.assertEqual(self.server.wait(job["id"])["state"], "cancelled")
+            self.assertEqual(self.server.ask("DELETE", f"/api/v1/jobs/{job['id']}").status, 204)  # no run holds it
+        self.assertEqual(self.server.wait(own)["state"], "succeeded")
+        other = self.server.get(f"/api/v1/gates/g/runs/{other['id']}?wait=60").json()
+        self.assertEqual((other["state"], other["outcome"]), ("done", "pass"))
+        for done in (run, other):
+            self.assertIn("cannot be cancelled", self.problem("POST", done["links"]["self"] + "/cancel", status=409)["detail"])
+        self.assertIn("it is cancelled", self.problem("GET", path + ".json", status=409)["detail"])
+        self.assertEqual([r["id"] for r in self.server.get("/api/v1/gates/slow/runs?state=cancelled").json()["data"]], [run["id"]])
+        self.assertIn("unknown", self.server.get("/api/v1/gates/slow/badge.svg").body.decode())
+        self.assertIn('fathom_gate_runs{gate="slow",outcome="cancelled"} 1', self.server.get("/metrics").body.decode())
+        self.server.stop(signal.SIGKILL)
+        self.server.start()
+        self.assertEqual(self.server.get(path).json()["state"], "cancelled")
+        self.assertEqual(receiver.got, [])
 
     def test_runs_are_listed_and_found_by_branch_and_verdict(self):
         for branch in ("a", "b", "b"):
