@@ -70,8 +70,6 @@ void gate_free(struct gate *g); /* NULL is fine */
 
 bool gate_needs_baseline(const struct gate *g); /* a rule compares with one */
 
-const char *gate_rule_type_name(enum gate_rule_type type); /* "absolute", ..., "no_truncation" */
-
 /* -- evidence ---------------------------------------------------------------------------------- */
 
 struct evidence; /* a measured result: the result object, its items (compact), and what failed */

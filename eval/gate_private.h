@@ -166,8 +166,6 @@ bool find_value(const struct judgement *j, const char *metric, int64_t length, d
 void put_subject(const struct gate_rule *r, struct buf *out);
 /* A worsening: "rose by 0.41 %", "fell by 0.62 percentage points", "did not change". */
 void put_change(const struct gate_metric *m, double worsening, struct buf *out);
-/* A difference in the metric's terms: "0.41 %", "0.62 percentage points", "0.0041 nats/token". */
-void put_difference(const struct gate_metric *m, double difference, struct buf *out);
 /* "-0.26 to 1.63 %" */
 void put_bounds(const struct gate_metric *m, double lower, double upper, struct buf *out);
 /* Of a relative or shape rule, as it was given: "1 %", "0.5 percentage points". */

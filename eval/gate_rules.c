@@ -25,11 +25,6 @@ static const struct rule_kind {
 };
 #define N_KINDS (sizeof kinds / sizeof kinds[0])
 
-const char *gate_rule_type_name(enum gate_rule_type type)
-{
-	return kinds[type].name;
-}
-
 /* A rule while it is read. */
 struct draft {
 	const struct json *given;

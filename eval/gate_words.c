@@ -103,7 +103,8 @@ static const char *unit_word(const struct gate_metric *m)
 	return m->log_ratio ? "%" : m->fraction ? "percentage points" : m->unit;
 }
 
-void put_difference(const struct gate_metric *m, double difference, struct buf *out)
+/* A difference in the metric's terms: "0.41 %", "0.62 percentage points", "0.0041 nats/token". */
+static void put_difference(const struct gate_metric *m, double difference, struct buf *out)
 {
 	put_rounded(in_words(m, difference), out);
 	buf_printf(out, " %s", unit_word(m));

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/item_key.h"
+
 /* -- the plan ---------------------------------------------------------------------------------- */
 
 void stream_plan_free(void *plan)
@@ -140,7 +142,12 @@ err_code stream_unit_result(const void *plan, uint32_t unit, const struct token_
 
 /* -- folds ------------------------------------------------------------------------------------- */
 
-void stream_reader_release(struct stream_reader *r)
+struct reader {
+	const struct unit_source *units; /* borrowed */
+	struct json *json;               /* owned: the result last read */
+};
+
+static void reader_release(struct reader *r)
 {
 	json_free(r->json);
 	r->json = NULL;
@@ -151,12 +158,13 @@ static err_code malformed(struct err *e, uint32_t unit, const char *what)
 	return err_set(e, ERR_INPUT, "unit %u: its result has no usable '%s'", unit, what);
 }
 
-err_code stream_read(struct stream_reader *r, struct stream_item *out, bool *more, struct err *e)
+/* The next unit's; *more is false at the end. */
+static err_code read_item(struct reader *r, struct stream_item *out, bool *more, struct err *e)
 {
 	const struct json *j;
 	uint32_t unit;
 
-	stream_reader_release(r);
+	reader_release(r);
 	if (unit_source_next(r->units, &unit, &r->json, e))
 		return e->code;
 	j = r->json;
@@ -184,12 +192,12 @@ err_code stream_read(struct stream_reader *r, struct stream_item *out, bool *mor
 
 err_code stream_sum(const struct unit_source *units, struct stream_sums *out, struct err *e)
 {
-	struct stream_reader r = {.units = units};
+	struct reader r = {.units = units};
 	struct stream_item it;
 	bool more = false;
 	err_code rc;
 
-	while (!(rc = stream_read(&r, &it, &more, e)) && more) {
+	while (!(rc = read_item(&r, &it, &more, e)) && more) {
 		out->n_skipped += it.skipped;
 		out->n_truncated += it.truncated;
 		out->n_greedy += it.greedy;
@@ -200,7 +208,7 @@ err_code stream_sum(const struct unit_source *units, struct stream_sums *out, st
 		if (rc)
 			break;
 	}
-	stream_reader_release(&r);
+	reader_release(&r);
 	return rc;
 }
 
@@ -229,13 +237,13 @@ err_code stream_fold_metrics(const struct unit_source *units, metric_losses_fn *
 
 err_code stream_each_item(const struct unit_source *units, stream_write_fn *write, item_fn *f, void *arg, struct err *e)
 {
-	struct stream_reader r = {.units = units};
+	struct reader r = {.units = units};
 	struct buf line = BUF_INIT(1 << 21);
 	struct stream_item it;
 	bool more = false;
 	err_code rc;
 
-	while (!(rc = stream_read(&r, &it, &more, e)) && more) {
+	while (!(rc = read_item(&r, &it, &more, e)) && more) {
 		struct json_writer w = JSON_WRITER(&line);
 
 		if (it.skipped)
@@ -253,7 +261,7 @@ err_code stream_each_item(const struct unit_source *units, stream_write_fn *writ
 		if (rc)
 			break;
 	}
-	stream_reader_release(&r);
+	reader_release(&r);
 	buf_release(&line);
 	return rc;
 }

@@ -3,7 +3,6 @@
 #ifndef FATHOM_EVAL_STREAM_H
 #define FATHOM_EVAL_STREAM_H
 
-#include "eval/item_key.h"
 #include "eval/metric.h"
 #include "eval/task.h"
 
@@ -46,14 +45,6 @@ struct stream_item {
 	int64_t id, n, bytes, words;
 	double nll;
 };
-
-/* The next unit's; *more is false at the end. Zero-initialise r, release it. */
-struct stream_reader {
-	const struct unit_source *units; /* borrowed */
-	struct json *json;               /* owned: the result last read */
-};
-err_code stream_read(struct stream_reader *r, struct stream_item *out, bool *more, struct err *e);
-void stream_reader_release(struct stream_reader *r);
 
 /* What the results come to. */
 struct stream_sums {

@@ -66,7 +66,8 @@ static void mark_unit(void *arg, uint32_t unit, bool failed, const char *code, c
 		scheduler_unit_done(arg, unit);
 }
 
-err_code core_load_job(struct core *c, int64_t id, struct err *e)
+/* Puts a stored job that is not final into the scheduler. */
+static err_code load_job(struct core *c, int64_t id, struct err *e)
 {
 	struct job_pins pins = {0};
 	struct sched_job *j = NULL;
@@ -96,7 +97,7 @@ static err_code recover(struct core *c, struct err *e)
 	if (!rc)
 		rc = store_job_active(c->store, &ids, &n, e);
 	for (size_t i = 0; !rc && i < n; i++)
-		rc = core_load_job(c, ids[i], e);
+		rc = load_job(c, ids[i], e);
 	free(ids);
 	return rc ? rc : gate_run_load_all(c, e);
 }
@@ -276,7 +277,7 @@ static err_code apply_run(struct core *c, int64_t id, struct err *e)
 	err_code rc = store_run_get(c->store, id, &row, e);
 
 	for (size_t i = 0; !rc && i < row.n_measures; i++)
-		rc = core_load_job(c, row.measures[i].job, e);
+		rc = load_job(c, row.measures[i].job, e);
 	for (size_t i = 0; !rc && i < row.n_measures; i++)
 		core_changed(c, row.measures[i].job);
 	gate_run_release(&row);
@@ -322,11 +323,11 @@ static err_code apply_request(struct core *c, const struct request *r, struct er
 		return apply_cancel_run(c, r->job, e);
 	j = scheduler_find(&c->sched, r->job);
 	if (r->kind == REQUEST_CREATE && !r->existed)
-		return core_load_job(c, r->job, e);
+		return load_job(c, r->job, e);
 	if (r->kind == REQUEST_RESTART) {
 		if (j)
 			scheduler_remove(&c->sched, j);
-		return core_load_job(c, r->job, e);
+		return load_job(c, r->job, e);
 	}
 	if (r->kind == REQUEST_CANCEL)
 		apply_cancel(c, r->job);

@@ -2,7 +2,7 @@
  *
  *   HTTP thread              core thread                                              worker process
  *   api_*.c ── request ───> core.c ── one group commit ──> store_job.c: a row, queued
- *                             │ core_load_job
+ *                             │ load_job
  *                             v
  *                           scheduler.c: TODO
  *                             │ scheduler_run: OUT
@@ -107,8 +107,6 @@ void core_store_refused(struct core *c, const struct err *why);
 /* store_end; a commit that the store took ends its refusals. */
 err_code core_store_end(struct core *c, err_code rc, struct err *e);
 bool core_store_waits(const struct core *c, int64_t now_ms);
-/* Puts a stored job that is not final into the scheduler. */
-err_code core_load_job(struct core *c, int64_t id, struct err *e);
 
 /* supervise.c */
 err_code supervise_open(struct core *c, struct err *e);

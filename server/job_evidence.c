@@ -130,7 +130,8 @@ static void put_open(const char *object, FILE *out)
 	fwrite(object, 1, len ? len - 1 : 0, out);
 }
 
-void evidence_write_parts(const char *result, const char *items, FILE *out)
+/* An imported result with its items. */
+static void write_imported(const char *result, const char *items, FILE *out)
 {
 	put_open(result, out);
 	fprintf(out, ",\"items\":%s}", items);
@@ -151,7 +152,8 @@ static int write_item(void *arg, const char *line, size_t len)
 	return ferror(w->out);
 }
 
-err_code job_evidence_write(struct store *s, int64_t job, FILE *out, struct err *e)
+/* A succeeded job's evidence object: the result, "job", "items". */
+static err_code write_job(struct store *s, int64_t job, FILE *out, struct err *e)
 {
 	struct writing w = {.out = out};
 	struct job row = {0};
@@ -188,8 +190,8 @@ static err_code export_result(void *arg, int64_t job, const char *result, const 
 	fputs(x->any ? ",\n" : "\n", x->out);
 	x->any = true;
 	if (job)
-		return job_evidence_write(x->store, job, x->out, e);
-	evidence_write_parts(result, items, x->out);
+		return write_job(x->store, job, x->out, e);
+	write_imported(result, items, x->out);
 	return ferror(x->out) ? err_errno(e, "cannot write a baseline's evidence") : ERR_OK;
 }
 

@@ -10,12 +10,6 @@
 /* A job that failed is evidence of what it came to, with its failures; one that was cancelled or is gone, of that. */
 err_code job_evidence_load(struct store *s, int64_t job, struct evidence **out, struct err *e);
 
-/* A succeeded job's evidence object as text: the result, "job", "items". */
-err_code job_evidence_write(struct store *s, int64_t job, FILE *out, struct err *e);
-
-/* An imported result with its items. */
-void evidence_write_parts(const char *result, const char *items, FILE *out);
-
 /* {"baseline":{"name","version"},"results":[...]}: what `fathom baseline export` writes. version 0: the newest. */
 err_code baseline_evidence_write(struct store *s, const char *name, int64_t version, FILE *out, struct err *e);
 

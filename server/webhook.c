@@ -61,7 +61,7 @@ static err_code configure(CURL *curl, const char *url, const struct curl_slist *
 	return ok ? ERR_OK : err_set(e, ERR_MEMORY, "libcurl refused an option");
 }
 
-err_code webhook_post(const char *url, const char *secret, int64_t run, const char *body, struct err *e)
+static err_code post(const char *url, const char *secret, int64_t run, const char *body, struct err *e)
 {
 	struct curl_slist *headers = NULL;
 	long status = 0;
@@ -105,7 +105,7 @@ static err_code notify(const struct gate *g, const struct gate_run *run, struct 
 			return err_set(e, ERR_INPUT, "the server's environment has no %s to sign with",
 			               g->webhook_secret_env);
 	}
-	return webhook_post(g->webhook_url, secret, run->id, run->verdict, e);
+	return post(g->webhook_url, secret, run->id, run->verdict, e);
 }
 
 err_code webhook_notify(struct store *s, int64_t id, struct json_writer *w, struct err *e)

@@ -5,12 +5,9 @@
 #include "engine/json.h"
 #include "server/store.h"
 
-/* One delivery of run's verdict to url. Headers: X-Fathom-Event: verdict; X-Fathom-Delivery: the run's number, the same
- * in each try; with a secret, X-Fathom-Signature: sha256=HMAC-SHA256(secret, body) in hex. Redirects are not followed.
- * Any answer but 2xx is an error: ERR_IO. */
-err_code webhook_post(const char *url, const char *secret, int64_t run, const char *body, struct err *e);
-
-/* The same for a stored run, by its gate; the secret is in the environment variable that the gate names. Writes
+/* One delivery of a stored run's verdict to its gate's URL. Headers: X-Fathom-Event: verdict; X-Fathom-Delivery: the
+ * run's number, the same in each try; where the gate names an environment variable with a secret, X-Fathom-Signature:
+ * sha256=HMAC-SHA256(secret, body) in hex. Redirects are not followed. Any answer but 2xx is an error: ERR_IO. Writes
  * {"event":"delivered"}. */
 err_code webhook_notify(struct store *s, int64_t run, struct json_writer *w, struct err *e);
 
