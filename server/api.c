@@ -5,7 +5,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "engine/clock.h"
 #include "server/problem.h"
+
+#define MAX_WAIT_S 60
 
 bool api_parse_number(const char *s, int64_t min, int64_t max, int64_t *out)
 {
@@ -38,6 +41,17 @@ err_code api_check_name(const char *what, const char *name, struct err *e)
 	    what, name);
 }
 
+bool api_read_number(struct http_request *r, const char *name, int64_t min, int64_t max, int64_t *out)
+{
+	const char *text = http_query(r, name);
+
+	if (!text || api_parse_number(text, min, max, out))
+		return true;
+	problem_query(r, name, "%s is '%.40s', not a number from %lld to %lld", name, text, (long long)min,
+	              (long long)max);
+	return false;
+}
+
 bool api_read_version(struct http_request *r, int64_t *version)
 {
 	const char *text = http_query(r, "version");
@@ -46,6 +60,20 @@ bool api_read_version(struct http_request *r, int64_t *version)
 		return true;
 	problem_query(r, "version", "version is '%.40s', not a number from 1", text);
 	return false;
+}
+
+bool api_read_wait(struct http_request *r)
+{
+	const char *wait = http_query(r, "wait");
+	int64_t seconds = 0;
+
+	if (wait && !api_parse_number(wait, 0, MAX_WAIT_S, &seconds)) {
+		problem_query(r, "wait", "wait is '%.40s', not a number of seconds from 0 to %d", wait, MAX_WAIT_S);
+		return false;
+	}
+	if (seconds && !r->deadline_ms)
+		r->deadline_ms = clock_mono_ms() + seconds * 1000;
+	return true;
 }
 
 const char *api_query_task(const struct http_request *r)

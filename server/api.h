@@ -99,8 +99,13 @@ bool api_check_json(struct http_request *r);
  * ERR_INPUT. */
 err_code api_check_name(const char *what, const char *name, struct err *e);
 
-/* ?version=N; 0 when absent. False: it was refused. */
+/* Query parameters; false: it was refused. A number in [min, max]: *out stays where it is absent. */
+bool api_read_number(struct http_request *r, const char *name, int64_t min, int64_t max, int64_t *out);
+/* ?version=N; *version stays where it is absent. */
 bool api_read_version(struct http_request *r, int64_t *version);
+/* ?wait=S, seconds from the request's first handler on: sets r->deadline_ms, which is 0 where nothing is to be waited
+ * for. */
+bool api_read_wait(struct http_request *r);
 
 /* ?task=NAME by its own name where an alias is given; NULL when absent. Borrowed from the request. */
 const char *api_query_task(const struct http_request *r);
@@ -134,9 +139,6 @@ void api_put_id(struct json_writer *w, const char *key, int64_t id);
 
 /* The run of the path: {gate} is its gate. */
 err_code api_load_run(struct http_request *r, struct gate_run *run, struct err *e);
-
-/* The state of a run, with its jobs, and its verdict. full: with the verdict. */
-void run_write(struct json_writer *w, const char *key, const struct gate_run *run, bool full);
 
 /* A request to the core, as the `state` of the HTTP request that waits for it. Allocated by api_call_new, freed with
  * the request. */

@@ -3,14 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/clock.h"
 #include "engine/sha256.h"
 #include "eval/gate.h"
 #include "server/api.h"
 #include "server/job_draft.h"
 #include "server/problem.h"
 
-#define MAX_WAIT_S    60
 #define DEFAULT_LIMIT 50
 #define MAX_LIMIT     500
 #define MAX_REPLY     ((size_t)256 << 20)
@@ -55,9 +53,10 @@ static void put_link(struct json_writer *w, const char *key, const struct gate_r
 	json_put_string(w, key, path);
 }
 
-void run_write(struct json_writer *w, const char *key, const struct gate_run *run, bool full)
+/* full: with the verdict. */
+static void put_run(struct json_writer *w, const struct gate_run *run, bool full)
 {
-	json_begin_object(w, key);
+	json_begin_object(w, NULL);
 	json_put_int(w, "id", run->id);
 	json_put_string(w, "gate", run->gate);
 	json_put_int(w, "gate_version", run->gate_version);
@@ -284,27 +283,12 @@ static err_code prepare(struct http_request *r, struct creation *n, struct run_n
 	return ERR_OK;
 }
 
-/* False: it was refused. */
-static bool read_wait(struct http_request *r)
-{
-	const char *wait = http_query(r, "wait");
-	int64_t seconds = 0;
-
-	if (wait && !api_parse_number(wait, 0, MAX_WAIT_S, &seconds)) {
-		problem_query(r, "wait", "wait is '%.40s', not a number of seconds from 0 to %d", wait, MAX_WAIT_S);
-		return false;
-	}
-	if (seconds && !r->deadline_ms)
-		r->deadline_ms = clock_mono_ms() + seconds * 1000;
-	return true;
-}
-
 static void send_run(struct http_request *r, unsigned status, const struct gate_run *run)
 {
 	struct buf b = BUF_INIT(MAX_REPLY);
 	struct json_writer w = JSON_WRITER(&b);
 
-	run_write(&w, NULL, run, true);
+	put_run(&w, run, true);
 	api_send_json(r, status, &b);
 }
 
@@ -341,7 +325,7 @@ void api_run_create(struct http_request *r)
 	struct creation *n;
 	struct err e = {0};
 
-	if (!api_check_json(r) || !read_wait(r))
+	if (!api_check_json(r) || !api_read_wait(r))
 		return;
 	c = api_call_read(r, REQUEST_RUN, sizeof *n, creation_free);
 	if (!c)
@@ -410,7 +394,7 @@ void api_run_get(struct http_request *r)
 	char etag[17];
 	struct err e;
 
-	if (!read_wait(r))
+	if (!api_read_wait(r))
 		return;
 	if (api_load_run(r, &run, &e)) {
 		problem_error(r, &e);
@@ -440,7 +424,7 @@ err_code api_load_run(struct http_request *r, struct gate_run *run, struct err *
 /* False when a parameter was refused. */
 static bool read_filter(struct http_request *r, struct run_filter *f)
 {
-	const char *state = http_query(r, "state"), *limit = http_query(r, "limit"), *after = http_query(r, "after");
+	const char *state = http_query(r, "state"), *after = http_query(r, "after");
 	enum gate_verdict verdict;
 	enum run_state s;
 	int64_t n = DEFAULT_LIMIT;
@@ -461,10 +445,8 @@ static bool read_filter(struct http_request *r, struct run_filter *f)
 		problem_query(r, "verdict", "verdict '%.40s' is none of pass, fail, inconclusive, error", f->outcome);
 		return false;
 	}
-	if (limit && !api_parse_number(limit, 1, MAX_LIMIT, &n)) {
-		problem_query(r, "limit", "limit is '%.40s', not a number from 1 to %d", limit, MAX_LIMIT);
+	if (!api_read_number(r, "limit", 1, MAX_LIMIT, &n))
 		return false;
-	}
 	f->limit = (int)n;
 	if (after && !api_parse_number(after, 1, INT64_MAX, &f->after)) {
 		problem_query(r, "after", "after is '%.40s', not a run's number", after);
@@ -496,7 +478,7 @@ void api_run_list(struct http_request *r)
 	json_begin_object(&w, NULL);
 	json_begin_array(&w, "data");
 	for (size_t i = 0; i < n && i < shown; i++)
-		run_write(&w, NULL, &runs[i], false);
+		put_run(&w, &runs[i], false);
 	json_end_array(&w);
 	api_put_id(&w, "next", n > shown ? runs[shown - 1].id : 0);
 	json_end_object(&w);

@@ -138,16 +138,6 @@ static err_code read_rule(struct store *s, const char *gate, const char *rule, c
 	return rc;
 }
 
-static bool read_number(struct http_request *r, const char *name, int64_t max, int64_t *out)
-{
-	const char *text = http_query(r, name);
-
-	if (!text || api_parse_number(text, 1, max, out))
-		return true;
-	problem_query(r, name, "%s is '%.40s', not a number from 1 to %lld", name, text, (long long)max);
-	return false;
-}
-
 static bool read_effect(struct http_request *r, double *out)
 {
 	const char *text = http_query(r, "min_effect");
@@ -188,7 +178,8 @@ void api_history(struct http_request *r)
 	err_code rc;
 
 	s.points = JSON_WRITER(&s.text);
-	if (!read_number(r, "limit", MAX_LIMIT, &limit) || !read_number(r, "length", INT64_C(1) << 31, &h.length))
+	if (!api_read_number(r, "limit", 1, MAX_LIMIT, &limit) ||
+	    !api_read_number(r, "length", 1, INT64_C(1) << 31, &h.length))
 		return;
 	h.limit = (int)limit;
 	if (gate) {

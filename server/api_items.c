@@ -13,10 +13,10 @@
 struct items {
 	struct job job; /* owned */
 	const struct task *task;
-	struct json *params;  /* owned */
-	const char *correct;  /* "true" or "false": only items of which that is so; NULL: all */
-	uint64_t skip, limit; /* of those; limit 0: all */
-	uint64_t n_seen;
+	struct json *params; /* owned */
+	const char *correct; /* "true" or "false": only items of which that is so; NULL: all */
+	int64_t skip, limit; /* of those; limit 0: all */
+	int64_t n_seen;
 	FILE *file; /* borrowed */
 };
 
@@ -89,23 +89,6 @@ static err_code write_items(void *arg, struct store *store, FILE *out, struct er
 
 /* -- on the HTTP thread ------------------------------------------------------------------------ */
 
-/* A query parameter that is a number from `min` to `max`; absent: *out stays. */
-static bool read_number(struct http_request *r, const char *name, uint64_t min, uint64_t max, uint64_t *out)
-{
-	const char *text = http_query(r, name);
-
-	if (!text)
-		return true;
-	if (*text && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 15) {
-		*out = strtoull(text, NULL, 10);
-		if (*out >= min && *out <= max)
-			return true;
-	}
-	problem_query(r, name, "%s is '%.40s', not a number from %llu to %llu", name, text, (unsigned long long)min,
-	              (unsigned long long)max);
-	return false;
-}
-
 static bool read_page(struct http_request *r, struct items *x)
 {
 	x->correct = http_query(r, "correct");
@@ -113,7 +96,8 @@ static bool read_page(struct http_request *r, struct items *x)
 		problem_query(r, "correct", "correct is '%.40s', not true or false", x->correct);
 		return false;
 	}
-	return read_number(r, "limit", 1, MAX_PAGE, &x->limit) && read_number(r, "skip", 0, UINT32_MAX, &x->skip);
+	return api_read_number(r, "limit", 1, MAX_PAGE, &x->limit) &&
+	       api_read_number(r, "skip", 0, UINT32_MAX, &x->skip);
 }
 
 static err_code prepare(struct items *x, struct http_request *r, struct err *e)

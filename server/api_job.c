@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/clock.h"
 #include "engine/sha256.h"
 #include "server/api.h"
 #include "server/problem.h"
 
-#define MAX_WAIT_S    60
 #define DEFAULT_LIMIT 50
 #define MAX_LIMIT     500
 #define MAX_REPLY     ((size_t)256 << 20)
@@ -50,18 +48,13 @@ static bool must_wait(struct http_request *r, const struct job *j, const char *e
 
 void api_job_get(struct http_request *r)
 {
-	const char *wait = http_query(r, "wait");
 	struct job j = {0};
 	char etag[17];
 	struct err e;
-	int64_t seconds, live;
+	int64_t live;
 
-	if (wait && !api_parse_number(wait, 0, MAX_WAIT_S, &seconds)) {
-		problem_query(r, "wait", "wait is '%.40s', not a number of seconds from 0 to %d", wait, MAX_WAIT_S);
+	if (!api_read_wait(r))
 		return;
-	}
-	if (wait && seconds && !r->deadline_ms)
-		r->deadline_ms = clock_mono_ms() + seconds * 1000;
 	if (store_job_get(api_of(r)->store, r->id, &j, &e)) {
 		problem_error(r, &e);
 		return;
@@ -82,7 +75,7 @@ void api_job_get(struct http_request *r)
 /* False when a parameter was refused. */
 static bool read_filter(struct http_request *r, struct job_filter *f)
 {
-	const char *state = http_query(r, "state"), *limit = http_query(r, "limit"), *after = http_query(r, "after");
+	const char *state = http_query(r, "state"), *after = http_query(r, "after");
 	enum job_state s;
 	int64_t n = DEFAULT_LIMIT;
 
@@ -96,10 +89,8 @@ static bool read_filter(struct http_request *r, struct job_filter *f)
 	}
 	if (state)
 		f->state = (int)s;
-	if (limit && !api_parse_number(limit, 1, MAX_LIMIT, &n)) {
-		problem_query(r, "limit", "limit is '%.40s', not a number from 1 to %d", limit, MAX_LIMIT);
+	if (!api_read_number(r, "limit", 1, MAX_LIMIT, &n))
 		return false;
-	}
 	f->limit = (int)n;
 	if (after && !api_parse_number(after, 1, INT64_MAX, &f->after)) {
 		problem_query(r, "after", "after is '%.40s', not a job's number", after);

@@ -159,7 +159,10 @@ static bool add_ids(struct curves *c, const char *list)
 static void put_scheme(struct buf *b, const struct json *position)
 {
 	static const char *const names[][2] = {
-	    {"rope", "RoPE"}, {"yarn", "YaRN"}, {"linear", "RoPE linear"}, {"pope", "PoPE"}, {"alibi", "ALiBi"},
+	    {"rope", "RoPE"},
+	    {"yarn", "YaRN"},
+	    {"linear", "RoPE linear"},
+	    {"pope", "PoPE"},
 	};
 	const char *type = json_get_string(position, "type");
 	double factor;

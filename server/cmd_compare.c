@@ -8,8 +8,7 @@
 #include "server/evidence_file.h"
 #include "server/verdict_out.h"
 
-#define REPLICATES 10000
-#define SEED       1
+#define SEED 1
 
 static const struct option_spec specs[] = {
     {"--gate", "FILE", NULL, NULL, "the rules: a gates.json", 0, NULL},
@@ -143,7 +142,7 @@ struct judging {
 	struct gate *gate;
 	struct json *tags;    /* owned: {"tags": {...}} */
 	const char *baseline; /* borrowed: its name in the verdict */
-	uint32_t bootstrap;
+	bool bootstrap;
 };
 
 static err_code judge(const struct judging *j, const struct results *cand, const struct results *base,
@@ -284,7 +283,7 @@ static int run(struct judging *j, struct err *e)
 		err_set(e, ERR_INPUT, "--gate is missing");
 	if (!path || cmd_read_gate(path, NULL, &j->gate, e) || read_tags(j, e))
 		return cmd_error("compare", e);
-	j->bootstrap = lines ? 0 : REPLICATES;
+	j->bootstrap = !lines;
 	return lines ? compare_lines(j, e) : compare_files(j, e);
 }
 

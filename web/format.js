@@ -114,7 +114,7 @@ export function timeOf(job, what) {
 export function scheme(position) {
 	if (!position?.type)
 		return '';
-	const names = { rope: 'RoPE', yarn: 'YaRN', linear: 'RoPE linear', pope: 'PoPE', alibi: 'ALiBi' };
+	const names = { rope: 'RoPE', yarn: 'YaRN', linear: 'RoPE linear', pope: 'PoPE' };
 	const name = names[position.type] ?? position.type;
 	return position.factor > 1 ? `${name} ×${Number(position.factor.toPrecision(4))}` : name;
 }
