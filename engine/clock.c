@@ -30,6 +30,13 @@ double clock_mono_s(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+void clock_sleep_ms(int64_t ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
 void clock_format(int64_t unix_ms, char out[CLOCK_TEXT])
 {
 	time_t s = (time_t)(unix_ms / 1000);

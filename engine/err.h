@@ -29,7 +29,7 @@ struct err {
 /* Set the error; returns `code`, so that `return err_set(e, ...)` reads well. Clears the pointer. */
 err_code err_set(struct err *e, err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* As err_set, with " : strerror(errno)" appended; the code is ERR_NOT_FOUND for ENOENT, else ERR_IO. */
+/* As err_set, with ": " and strerror(errno) appended; the code is ERR_NOT_FOUND for ENOENT, else ERR_IO. */
 err_code err_errno(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Put "prefix: " before the message; keeps code and pointer. Returns e->code. */

@@ -7,7 +7,7 @@
 
 #include "engine/err.h"
 
-/* Whether something ends in ".txt", and is more than that. */
+/* Whether a path ends in the suffix (".txt"), and is more than that. */
 bool path_has_suffix(const char *path, const char *suffix);
 
 /* Whether the real path lies below the real directory: no link, no ".." leads out. False when either is not there. */

@@ -67,8 +67,8 @@ static err_code read_prompt(const struct json *j, struct ask *a, struct prompt *
 	n = text ? list.n : json_count(j);
 	if (!rc && n > ASK_MAX_TOKENS)
 		rc = err_set(e, ERR_INPUT, "%zu tokens, and a request may have %u", n, ASK_MAX_TOKENS);
-	if (!rc && (!(p->ids = mem_zalloc(n + ASK_MAX_NEW + 1, sizeof *p->ids, e)) ||
-	            !(p->scores = mem_zalloc(n + ASK_MAX_NEW + 1, sizeof *p->scores, e))))
+	if (!rc && (!(p->ids = mem_zalloc(n + WIRE_MAX_NEW + 1, sizeof *p->ids, e)) ||
+	            !(p->scores = mem_zalloc(n + WIRE_MAX_NEW + 1, sizeof *p->scores, e))))
 		rc = ERR_MEMORY;
 	if (!rc && text && n)
 		memcpy(p->ids, list.ids, n * sizeof *p->ids);
@@ -87,10 +87,10 @@ static err_code read_ask(struct ask *a, const struct json *json, struct err *e)
 	int64_t max_new = 0;
 
 	json_get_integer(json, "max_tokens", &max_new);
-	if (!json_is_array(prompts) || !n || n > ASK_MAX_PROMPTS)
-		return err_set(e, ERR_INPUT, "%zu prompts, want 1 to %d", n, ASK_MAX_PROMPTS);
-	if (max_new < 0 || max_new > ASK_MAX_NEW)
-		return err_set(e, ERR_INPUT, "max_tokens is %lld, want 0 to %d", (long long)max_new, ASK_MAX_NEW);
+	if (!json_is_array(prompts) || !n || n > WIRE_MAX_PROMPTS)
+		return err_set(e, ERR_INPUT, "%zu prompts, want 1 to %d", n, WIRE_MAX_PROMPTS);
+	if (max_new < 0 || max_new > WIRE_MAX_NEW)
+		return err_set(e, ERR_INPUT, "max_tokens is %lld, want 0 to %d", (long long)max_new, WIRE_MAX_NEW);
 	a->max_new = (uint32_t)max_new;
 	a->echo = json_true(json_get(json, "echo"));
 	a->logprobs = json_true(json_get(json, "logprobs"));

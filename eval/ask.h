@@ -6,9 +6,7 @@
 #include "eval/chains.h"
 #include "eval/token_keys.h"
 
-#define ASK_MAX_TOKENS  (1u << 18) /* of its prompts: the answer must fit a line */
-#define ASK_MAX_NEW     16
-#define ASK_MAX_PROMPTS 2048
+#define ASK_MAX_TOKENS (1u << 18) /* of its prompts: the answer must fit a line */
 
 /* Whose request it is; borrowed. */
 struct ask_model {

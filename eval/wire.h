@@ -61,4 +61,8 @@
 #define WIRE_PROTOCOL 2
 #define WIRE_MAX_LINE ((size_t)64 << 20)
 
+/* Of a "score" command. */
+#define WIRE_MAX_PROMPTS 2048
+#define WIRE_MAX_NEW     16 /* tokens that are generated */
+
 #endif

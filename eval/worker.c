@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "eval/wire.h"
 
@@ -182,12 +182,11 @@ static void emit_progress(struct worker *w, uint64_t *last)
 
 static void *tick(void *arg)
 {
-	struct timespec pause = {.tv_nsec = TICK_MS * 1000000L};
 	struct worker *w = arg;
 	uint64_t last = 0;
 
 	for (unsigned n = 1;; n++) {
-		nanosleep(&pause, NULL);
+		clock_sleep_ms(TICK_MS);
 		emit_progress(w, &last);
 		if (n % ALIVE_TICKS == 0)
 			emit_alive(w);

@@ -236,7 +236,22 @@ void client_escape(struct buf *out, const char *s)
 	}
 }
 
+bool client_job_is_final(const struct json *job)
+{
+	const char *state = json_get_string(job, "state");
+
+	return state && (!strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "cancelled"));
+}
+
 /* -- tables ------------------------------------------------------------------------------------ */
+
+const char *client_time(const char *rfc3339, char out[CLIENT_TIME])
+{
+	*out = '\0';
+	if (rfc3339 && strlen(rfc3339) >= 16)
+		snprintf(out, CLIENT_TIME, "%.10s %.5s", rfc3339, rfc3339 + 11);
+	return out;
+}
 
 err_code client_table_add(struct client_table *t, const char *const *cells, struct err *e)
 {

@@ -64,6 +64,12 @@ typedef err_code client_add_row(struct client_table *t, const struct json *membe
 err_code client_print_list(struct client *c, const char *path, struct client_table *t, client_add_row *add,
                            struct err *e);
 
+/* A time of the API for a table: "2026-01-31 12:00"; "" for none. Returns out. */
+#define CLIENT_TIME 20
+const char *client_time(const char *rfc3339, char out[CLIENT_TIME]);
+
+bool client_job_is_final(const struct json *job);
+
 /* cmd_wait.c: a job's state and progress on stderr, behind `what`: a line drawn over itself where that is a terminal,
  * and one that stays when the job is final. */
 void client_show_job(const char *what, const struct json *job, bool final);

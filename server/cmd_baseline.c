@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "engine/clock.h"
 #include "eval/gate.h"
 #include "server/cmd.h"
 #include "server/evidence_file.h"
@@ -47,20 +47,17 @@ static err_code reach(struct call *c, struct err *e)
 static err_code add_row(struct client_table *t, const struct json *baseline, struct err *e)
 {
 	const struct json *result = json_first(json_get(baseline, "results"));
-	const char *created = json_get_string(baseline, "created_at");
-	char version[24] = "", count[24], when[20] = "";
-	const char *model = json_get_string(json_get(result, "model"), "name");
+	char version[24] = "", count[24], when[CLIENT_TIME];
 	int64_t n;
 
 	if (json_get_integer(baseline, "version", &n))
 		snprintf(version, sizeof version, "%lld", (long long)n);
 	snprintf(count, sizeof count, "%zu", json_count(json_get(baseline, "results")));
-	if (created && strlen(created) >= 16)
-		snprintf(when, sizeof when, "%.10s %.5s", created, created + 11);
-	if (!model)
-		model = json_get_string(result, "model");
-	return client_table_add(
-	    t, (const char *const[]){json_get_string(baseline, "name"), version, count, model, when}, e);
+	return client_table_add(t,
+	                        (const char *const[]){json_get_string(baseline, "name"), version, count,
+	                                              json_get_string(result, "model"),
+	                                              client_time(json_get_string(baseline, "created_at"), when)},
+	                        e);
 }
 
 static err_code list(struct call *c, struct err *e)
@@ -231,7 +228,6 @@ static err_code submit(struct call *c, const struct gate *g, const struct gate_m
 
 static err_code wait_for(struct call *c, const struct gate_measure *m, int64_t id, struct err *e)
 {
-	struct timespec pause = {0, POLL_MS * 1000000L};
 	bool final = false;
 	err_code rc = ERR_OK;
 	char what[160];
@@ -251,7 +247,7 @@ static err_code wait_for(struct call *c, const struct gate_measure *m, int64_t i
 		if (!rc && !final && progress_interrupted())
 			rc = err_set(e, ERR_CANCELLED, "interrupted");
 		if (!rc && !final)
-			nanosleep(&pause, NULL);
+			clock_sleep_ms(POLL_MS);
 	}
 	return rc;
 }

@@ -17,12 +17,7 @@ static err_code check_format(const char *value, struct err *e)
 static const struct option_spec specs[] = {
     {"--model", "DIR", NULL, NULL, "the model's folder", 0, NULL},
     {"--data", "PATH", NULL, NULL, "texts: a folder of .txt files, one .txt, or a .jsonl", 0, NULL},
-    {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task", 1, NULL},
-    {"--device", "DEVICE", NULL, "auto",
-     "cpu; cuda:N, a GPU by number; auto: the first GPU if there is one, else the CPU", 0, NULL},
-    {"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},
-    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},
-    {"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL},
+    CMD_RUN_OPTIONS,
     {"--format", "FORMAT", NULL, "table", "table (a line a layer), json, csv, markdown, or svg: the map", 0,
      check_format},
     {"--items", "FILE", NULL, NULL, "also write the map of each document, one JSON object a line", 0, NULL},

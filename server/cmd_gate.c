@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "engine/clock.h"
 #include "eval/gate.h"
@@ -202,15 +201,13 @@ static bool is_final(const struct json *run)
 /* A server that answered once may be started anew meanwhile. */
 static bool may_come_back(const struct run *r, err_code rc, double *lost_s)
 {
-	struct timespec second = {1, 0};
-
 	if (rc != ERR_IO || r->server.local || progress_interrupted())
 		return false;
 	if (*lost_s <= 0)
 		*lost_s = clock_mono_s();
 	if (clock_mono_s() - *lost_s > PATIENCE_S)
 		return false;
-	nanosleep(&second, NULL);
+	clock_sleep_ms(1000);
 	return true;
 }
 

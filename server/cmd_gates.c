@@ -12,19 +12,11 @@ static const struct option_spec specs[] = {
     {"--json", NULL, NULL, NULL, "the server's answer as it is", 0, NULL},
 };
 
-static const char *put_time(const char *iso, char out[20])
-{
-	*out = '\0';
-	if (iso && strlen(iso) >= 16)
-		snprintf(out, 20, "%.10s %.5s", iso, iso + 11);
-	return out;
-}
-
 /* A row a branch; one without, of a gate that was never run. */
 static err_code add_gate(struct client_table *t, const struct json *gate, struct err *e)
 {
 	const struct json *branch = json_first(json_get(gate, "branches"));
-	char version[24] = "", run[24], when[20];
+	char version[24] = "", run[24], when[CLIENT_TIME];
 	int64_t n;
 
 	if (json_get_integer(gate, "version", &n))
@@ -38,7 +30,7 @@ static err_code add_gate(struct client_table *t, const struct json *gate, struct
 		        (const char *const[]){json_get_string(gate, "name"), version, json_get_string(branch, "branch"),
 		                              run, json_get_string(branch, "verdict"), json_get_string(branch, "model"),
 		                              json_get_string(branch, "commit"),
-		                              put_time(json_get_string(branch, "at"), when)},
+		                              client_time(json_get_string(branch, "at"), when)},
 		        e))
 			return e->code;
 		branch = branch ? json_next(branch) : NULL;
@@ -50,7 +42,7 @@ static err_code add_run(struct client_table *t, const struct json *run, struct e
 {
 	const struct json *tags = json_get(run, "tags"), *baseline = json_get(run, "baseline");
 	const char *outcome = json_get_string(run, "outcome"), *name;
-	char id[24] = "", against[120] = "", when[20];
+	char id[24] = "", against[120] = "", when[CLIENT_TIME];
 	int64_t n;
 
 	if (json_get_integer(run, "id", &n))
@@ -62,7 +54,7 @@ static err_code add_run(struct client_table *t, const struct json *run, struct e
 	                        (const char *const[]){id, json_get_string(run, "state"), outcome,
 	                                              json_get_string(run, "model"), against,
 	                                              json_get_string(tags, "branch"), json_get_string(tags, "commit"),
-	                                              put_time(json_get_string(run, "created_at"), when)},
+	                                              client_time(json_get_string(run, "created_at"), when)},
 	                        e);
 }
 

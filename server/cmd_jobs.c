@@ -33,8 +33,7 @@ static void put_query(struct buf *path, const struct options *o)
 static err_code add_job(struct client_table *t, const struct json *job, struct err *e)
 {
 	const struct json *progress = json_get(job, "progress");
-	const char *created = json_get_string(job, "created_at");
-	char id[24], percent[16] = "", when[20] = "";
+	char id[24], percent[16] = "", when[CLIENT_TIME];
 	double done, total;
 	const struct json *headline = json_get(job, "headline");
 	struct buf result = BUF_INIT(1000);
@@ -45,16 +44,15 @@ static err_code add_job(struct client_table *t, const struct json *job, struct e
 	snprintf(id, sizeof id, "%lld", (long long)n);
 	if (json_get_number(progress, "done", &done) && json_get_number(progress, "total", &total) && total > 0)
 		snprintf(percent, sizeof percent, "%.0f %%", done / total * 100);
-	if (created && strlen(created) >= 16)
-		snprintf(when, sizeof when, "%.10s %.5s", created, created + 11);
 	if (json_is_object(headline))
 		report_metric(headline, &result);
-	rc = client_table_add(
-	    t,
-	    (const char *const[]){id, json_get_string(job, "state"), percent, json_get_string(job, "model"),
-	                          json_get_string(job, "task"), json_get_string(job, "dataset"),
-	                          result.len ? buf_str(&result) : NULL, json_get_string(job, "name"), when},
-	    e);
+	rc = client_table_add(t,
+	                      (const char *const[]){id, json_get_string(job, "state"), percent,
+	                                            json_get_string(job, "model"), json_get_string(job, "task"),
+	                                            json_get_string(job, "dataset"),
+	                                            result.len ? buf_str(&result) : NULL, json_get_string(job, "name"),
+	                                            client_time(json_get_string(job, "created_at"), when)},
+	                      e);
 	buf_release(&result);
 	return rc;
 }

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine/clock.h"
@@ -83,20 +82,6 @@ void client_show_job(const char *what, const struct json *job, bool final)
 
 /* -- following --------------------------------------------------------------------------------- */
 
-static bool is_final(const struct json *job)
-{
-	const char *state = json_get_string(job, "state");
-
-	return state && (!strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "cancelled"));
-}
-
-static void pause_ms(long ms)
-{
-	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-
-	nanosleep(&t, NULL);
-}
-
 /* One look, or one long poll. *job stays NULL when nothing changed. Watching a terminal, any change ends a poll; else
  * only the end. */
 static err_code poll_job(struct client *c, int64_t id, bool watch, bool look, char etag[100], struct json **job,
@@ -137,7 +122,7 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 		if (rc == ERR_IO && answered && (lost_s <= 0 || clock_mono_s() - lost_s < PATIENCE_S)) {
 			lost_s = lost_s > 0 ? lost_s : clock_mono_s();
 			*etag = '\0';
-			pause_ms(1000);
+			clock_sleep_ms(1000);
 			continue;
 		}
 		if (rc)
@@ -148,11 +133,11 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 			continue;
 		if (watch)
 			draw("", job);
-		if (is_final(job))
+		if (client_job_is_final(job))
 			break;
 		json_free(job);
 		if (watch)
-			pause_ms(MIN_INTERVAL_MS);
+			clock_sleep_ms(MIN_INTERVAL_MS);
 	}
 	if (watch && answered)
 		fputs("\r\033[K", stderr);

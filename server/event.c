@@ -434,7 +434,6 @@ static err_code on_cancelled(struct wire_event *v, struct err *e)
 void event_failure(const struct json *event, struct err *why)
 {
 	const char *code = json_get_string(event, "code"), *message = json_get_string(event, "message");
-
 	const char *pointer = json_get_string(event, "pointer");
 
 	err_set(why, err_from_name(code ? code : "io"), "%s", message ? message : "the worker gave no reason");

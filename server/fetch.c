@@ -8,11 +8,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <curl/curl.h>
 
+#include "engine/clock.h"
 #include "engine/log.h"
 #include "server/unpack.h"
 
@@ -134,10 +134,8 @@ static err_code judge(struct load *l, CURLcode rc, long status, struct err *e)
 /* 1 s, 2 s, 4 s; shorter when it is to stop. */
 static void wait_before(const struct load *l, unsigned failures)
 {
-	const struct timespec tick = {.tv_nsec = 100000000};
-
 	for (unsigned i = 0; i < 10u << (failures - 1) && !l->fetch->stop; i++)
-		nanosleep(&tick, NULL);
+		clock_sleep_ms(100);
 }
 
 /* Until the part has all its bytes. */

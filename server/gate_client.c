@@ -277,14 +277,12 @@ static err_code check_stuck(struct gate_client *g, const struct json *job, struc
 err_code gate_client_watch_job(struct gate_client *g, int64_t id, const char *what, bool *final, struct json **job,
                                struct err *e)
 {
-	const char *state;
 	char path[80];
 
 	snprintf(path, sizeof path, "/api/v1/jobs/%lld", (long long)id);
 	if (client_get(g->client, path, job, e))
 		return e->code;
-	state = json_get_string(*job, "state");
-	*final = state && (!strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "cancelled"));
+	*final = client_job_is_final(*job);
 	client_show_job(what, *job, *final);
 	return check_stuck(g, *job, e);
 }

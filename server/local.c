@@ -12,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine/clock.h"
@@ -32,13 +31,6 @@ struct local {
 	char *url;
 	bool temporary;
 };
-
-static void pause_ms(long ms)
-{
-	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-
-	nanosleep(&t, NULL);
-}
 
 /* -- the model's folder and name --------------------------------------------------------------- */
 
@@ -214,7 +206,7 @@ static err_code wait_until_it_listens(struct local *l, struct err *e)
 			return not_started(l, e);
 		if (progress_interrupted())
 			return err_set(e, ERR_CANCELLED, "interrupted");
-		pause_ms(10);
+		clock_sleep_ms(10);
 	}
 	return err_set(e, ERR_IO, "the local server did not listen within %d s", START_S);
 }
@@ -256,7 +248,7 @@ static void end(struct local *l)
 			kill(l->pid, SIGKILL); /* its workers end with it */
 			until_s += STOP_S;
 		}
-		pause_ms(10);
+		clock_sleep_ms(10);
 	}
 }
 

@@ -12,10 +12,8 @@
 #include "eval/wire.h"
 #include "server/openai.h"
 
-#define MAX_TOKENS  16 /* as the worker has it; OpenAI's default, too */
-#define MAX_PROMPTS 2048
-#define MAX_STOPS   16
-#define MAX_REPLY   ((size_t)256 << 20)
+#define MAX_STOPS 16
+#define MAX_REPLY ((size_t)256 << 20)
 
 /* What the answer needs beside the reply. */
 struct completion {
@@ -146,11 +144,11 @@ static bool put_prompts(struct http_request *r, struct json_writer *w, const str
 	for (; v; v = one ? NULL : json_next(v), n++) {
 		const char *fault = fault_of(v);
 
-		if (n == MAX_PROMPTS)
-			openai_refuse(r, 400, "prompt", NULL, "more than %d prompts", MAX_PROMPTS);
+		if (n == WIRE_MAX_PROMPTS)
+			openai_refuse(r, 400, "prompt", NULL, "more than %d prompts", WIRE_MAX_PROMPTS);
 		else if (fault)
 			openai_refuse(r, 400, "prompt", NULL, "prompt %zu %s", n, fault);
-		if (n == MAX_PROMPTS || fault)
+		if (n == WIRE_MAX_PROMPTS || fault)
 			return false;
 		json_put_value(w, NULL, v);
 	}
@@ -172,7 +170,7 @@ static bool put_command(struct http_request *r, struct completion *c, int64_t id
 		return false;
 	}
 	if (!openai_has_model(r, c->model) || !check_others(r, body) ||
-	    !take_integer(r, body, "max_tokens", 0, MAX_TOKENS, MAX_TOKENS,
+	    !take_integer(r, body, "max_tokens", 0, WIRE_MAX_NEW, WIRE_MAX_NEW /* OpenAI's default, too */,
 	                  ": this endpoint scores, and generates little", &max_tokens) ||
 	    !take_bool(r, body, "echo", &echo) ||
 	    !take_integer(r, body, "logprobs", 0, 1, -1, ": the most probable token and the token itself",

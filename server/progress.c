@@ -21,7 +21,7 @@ struct progress_thread {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	bool end; /* under lock */
-	bool tty, told;
+	bool tty;
 	double started, next_line;
 };
 
@@ -76,8 +76,6 @@ static void show(struct progress_thread *t)
 	double rate = seconds > 0 ? (double)done / seconds : 0;
 	double left = rate > 0 && part < 1 ? ((double)t->p->total - (double)done) / rate : -1;
 
-	if (part > 1)
-		part = 1;
 	if (t->tty) {
 		draw_bar(t, part, rate, left);
 	} else if (now >= t->next_line && done) {

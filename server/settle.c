@@ -92,7 +92,6 @@ struct failures {
 static void note_failure(void *arg, uint32_t unit, bool failed, const char *code, const char *message)
 {
 	struct failures *f = arg;
-
 	struct err ignored;
 	uint32_t *grown;
 
@@ -281,7 +280,7 @@ static void take_waiting(struct core *c, struct sched_job *j, bool committed)
 }
 
 /* For all jobs in one transaction: when the last worker goes, a thousand jobs may begin to wait at once. */
-static err_code date_waiting(struct core *c, struct err *e)
+static err_code update_waiting(struct core *c, struct err *e)
 {
 	bool any = false;
 	char why[512];
@@ -347,6 +346,6 @@ void settle_jobs(struct core *c)
 		else
 			j->failure = e;
 	}
-	if (date_waiting(c, &e))
+	if (update_waiting(c, &e))
 		core_store_refused(c, &e);
 }

@@ -67,8 +67,8 @@ void gate_row_release(struct gate_row *g);
 
 /* version 0: the current one. ERR_NOT_FOUND. */
 err_code store_gate_get(struct store *s, const char *name, int64_t version, struct gate_row *out, struct err *e);
-/* The current version of each, by name; with `name`, all versions of that, newest first. `last` is its last run, or
- * 0. */
+/* The current version of each, by name; with `name`, all versions of that, newest first. last_run is the
+ * number of its last run, or 0. */
 typedef void gate_fn(void *arg, const struct gate_row *g, int64_t last_run);
 err_code store_gate_each(struct store *s, const char *name, int limit, gate_fn *f, void *arg, struct err *e);
 
