@@ -45,15 +45,6 @@ static const struct added_token *longest(const struct added_set *set, const char
 	return best;
 }
 
-/* The start of the character that ends at text[end), end > 0. */
-static size_t char_before(const char *text, size_t end)
-{
-	do
-		end--;
-	while (end && ((uint8_t)text[end] & 0xC0) == 0x80);
-	return end;
-}
-
 /* Is the character at text[i] of this class? false at the text's end. */
 static bool is_class_at(const struct added_iter *it, size_t i, unsigned mask, unsigned want)
 {
@@ -85,7 +76,7 @@ static bool find(struct added_iter *it, struct added_piece *out)
 		if (!t)
 			continue;
 		to = from + t->pattern_len;
-		if (!t->single_word || (!is_word_at(it, to) && (!from || !is_word_at(it, char_before(it->text, from)))))
+		if (!t->single_word || (!is_word_at(it, to) && (!from || !is_word_at(it, utf8_last(it->text, from)))))
 			break;
 		from = to - 1; /* a match that is not a single word is passed over as a whole */
 		t = NULL;
@@ -93,8 +84,8 @@ static bool find(struct added_iter *it, struct added_piece *out)
 	if (!t)
 		return false;
 	it->search = to = from + t->pattern_len;
-	while (t->lstrip && from > it->done && is_space_at(it, char_before(it->text, from)))
-		from = char_before(it->text, from);
+	while (t->lstrip && from > it->done && is_space_at(it, utf8_last(it->text, from)))
+		from = utf8_last(it->text, from);
 	while (t->rstrip && is_space_at(it, to)) {
 		utf8_at(it->text + to, &n);
 		to += n;

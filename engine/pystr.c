@@ -10,7 +10,6 @@
 #define SIGMA       0x3A3u
 #define FINAL_SIGMA 0x3C2u
 
-/* clang-format off: a table */
 static const uint32_t titles[][4] = {
     {0xDF, 0x53, 0x73},
     {0x149, 0x2BC, 0x4E},
@@ -61,7 +60,6 @@ static const uint32_t titles[][4] = {
     {0xFB16, 0x54E, 0x576},
     {0xFB17, 0x544, 0x56D},
 };
-/* clang-format on */
 
 /* str.isspace */
 static bool is_space(uint32_t cp)
@@ -69,22 +67,12 @@ static bool is_space(uint32_t cp)
 	return utf8_is_space(cp) || (cp >= 0x1C && cp <= 0x1F);
 }
 
-/* Where the last character of s begins; len > 0. */
-static size_t last_character(const char *s, size_t len)
-{
-	size_t at = len - 1;
-
-	while (at && ((unsigned char)s[at] & 0xC0) == 0x80)
-		at--;
-	return at;
-}
-
 size_t pystr_rstrip(const char *s, size_t len)
 {
 	size_t at, n;
 
 	for (; len; len = at) {
-		at = last_character(s, len);
+		at = utf8_last(s, len);
 		if (!is_space(utf8_next(s + at, len - at, &n)))
 			break;
 	}
@@ -125,7 +113,7 @@ static bool meets_cased(const char *s, size_t len, bool forwards)
 	                                   0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
 
 	while (len) {
-		size_t at = forwards ? 0 : last_character(s, len), n;
+		size_t at = forwards ? 0 : utf8_last(s, len), n;
 		utf8proc_category_t kind;
 		bool ignored;
 		uint32_t cp;

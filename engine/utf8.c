@@ -46,6 +46,15 @@ uint32_t utf8_next(const char *str, size_t len, size_t *n)
 	return cp;
 }
 
+size_t utf8_last(const char *s, size_t len)
+{
+	size_t at = len - 1;
+
+	while (at && ((uint8_t)s[at] & 0xC0) == 0x80)
+		at--;
+	return at;
+}
+
 void utf8_put(struct buf *out, uint32_t cp)
 {
 	char s[4];

@@ -36,6 +36,9 @@ static inline uint32_t utf8_at(const char *str, size_t *n)
 	return (s[0] & 0x07u) << 18 | (s[1] & 0x3Fu) << 12 | (s[2] & 0x3Fu) << 6 | (s[3] & 0x3Fu);
 }
 
+/* Where the last character of valid UTF-8 begins; len > 0. */
+size_t utf8_last(const char *s, size_t len);
+
 /* Appends the UTF-8 form of a scalar value. */
 void utf8_put(struct buf *out, uint32_t cp);
 

@@ -18,7 +18,8 @@ START_TEST(every_scalar_value_survives)
 			continue;
 		buf_clear(&b);
 		utf8_put(&b, cp);
-		if (utf8_next(b.data, b.len, &n) != cp || n != b.len || utf8_valid_prefix(b.data, b.len) != b.len)
+		if (utf8_next(b.data, b.len, &n) != cp || n != b.len || utf8_last(b.data, b.len) != 0 ||
+		    utf8_valid_prefix(b.data, b.len) != b.len)
 			ck_abort_msg("U+%04X does not survive", cp);
 		/* cut short it is one malformed subpart */
 		if (b.len > 1 && (utf8_next(b.data, b.len - 1, &n) != UTF8_INVALID || n != b.len - 1))
