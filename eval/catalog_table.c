@@ -41,7 +41,6 @@ static const struct catalog_source arc_easy[] = {
      arc_easy_members},
 };
 
-/* clang-format off: rows of one shape */
 static const struct catalog_source blimp[] = {
     {"adjunct_island.jsonl", "ecc71c452516de03deeb9262b4203e45220dc52727327a08eef07c79c01eac8b", 359284, NULL},
     {"anaphor_gender_agreement.jsonl", "fd7d6e47196fa1310a251d3aa88ae9a62bb64d3cec35fc02617229d5799767e1", 436749,
@@ -254,7 +253,6 @@ static const struct catalog_source pg19[] = {
     {"9315.txt", "0be37609fae1df19c234b8e5c54ea41f538d6963554fad9bc55ae073b3dec79b", 22463, NULL},
     {"9931.txt", "23935eb122717a05d7153e7c6ab95a9000c116139fa5af4b403513ead6f0c61a", 521935, NULL},
 };
-/* clang-format on */
 
 const struct catalog_entry catalog_entries[] = {
     {.name = "lambada",

@@ -9,7 +9,7 @@
 
 #include "engine/err.h"
 
-#define HISTORY_MIN_RUNS 5
+#define HISTORY_MIN_RUNS 5 /* fewer say nothing */
 
 /* One-sided 1 - alpha bound for the next run: worse than centre by more than half is a fail (above centre + half
  * where less is better, below centre - half where more is). */

@@ -87,15 +87,6 @@ static err_code add_doc(struct text_docs *out, const struct text_rule *rule, con
 	return ERR_OK;
 }
 
-static err_code check_ids(const struct model *m, const struct token_list *tokens, struct err *e)
-{
-	for (size_t i = 0; i < tokens->n; i++)
-		if (tokens->ids[i] >= m->config.n_vocab)
-			return err_set(e, ERR_INPUT, "token id %u is beyond the model's vocabulary of %u",
-			               tokens->ids[i], m->config.n_vocab);
-	return ERR_OK;
-}
-
 /* Something that was met in documents: how often, in how many, and in which first. */
 struct finding {
 	size_t n, n_docs;
@@ -116,15 +107,15 @@ struct notes {
 };
 
 /* Tokenizes one document and keeps it if it is long enough. */
-static err_code take_doc(const struct model *m, const struct text_rule *rule, const struct document *doc,
+static err_code take_doc(const struct evaluation *ev, const struct text_rule *rule, const struct document *doc,
                          struct text_docs *out, struct notes *notes, struct err *e)
 {
 	struct token_list tokens = {0};
 	size_t n;
-	err_code rc = tokenizer_encode(m->tokenizer, doc->text, doc->len, false, &tokens, e);
+	err_code rc = tokenizer_encode(ev->model->tokenizer, doc->text, doc->len, false, &tokens, e);
 
 	if (!rc)
-		rc = check_ids(m, &tokens, e);
+		rc = evaluation_check_ids(ev, &tokens, e);
 	if (!rc && tokens.n > INT32_MAX)
 		rc = err_set(e, ERR_INPUT, "%zu tokens: more than a document may have", tokens.n);
 	n = tokens.n;
@@ -172,7 +163,7 @@ static err_code read_docs(struct evaluation *ev, const struct text_rule *rule, s
 			return e->code;
 		if (!doc)
 			break;
-		if (take_doc(ev->model, rule, doc, out, &notes, e))
+		if (take_doc(ev, rule, doc, out, &notes, e))
 			return e->code;
 		if (ev->watch && ev->watch->tick(ev->watch->arg, doc->read, dataset_bytes(data)))
 			return err_set(e, ERR_CANCELLED, "stopped while the documents were read");
@@ -185,9 +176,8 @@ err_code text_docs_read(struct evaluation *ev, const struct text_rule *rule, str
 	struct dataset *data = NULL;
 	err_code rc;
 
-	if (!ev->model->tokenizer)
-		return err_set(e, ERR_INPUT, "model '%s' has no tokenizer.json, and task %s needs text",
-		               ev->model->name, ev->task->name);
+	if (evaluation_check_tokenizer(ev, e))
+		return e->code;
 	rc = dataset_open(ev->dataset_path, &data, e);
 	if (!rc)
 		rc = read_docs(ev, rule, data, out, e);

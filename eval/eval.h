@@ -103,9 +103,9 @@ struct evaluation_watch {
 };
 
 /* Loads, tokenizes and plans. params: effective, from task_params. The model must outlive it; watch may be NULL.
- * dataset_path is NULL where the task makes its dataset (task_generates). A
- * dataset that a parameter names (shots_from) is looked up in the registry; without one (NULL) it is a path. ERR_INPUT
- * when there is nothing to score ("dataset 'x': no documents"). */
+ * dataset_path is NULL where the task makes its dataset (task_generates). A dataset that a parameter names (shots_from)
+ * is looked up in the registry; without one (NULL) it is a path. ERR_INPUT when there is nothing to score ("dataset
+ * 'x': no documents"). */
 err_code evaluation_open(const struct model *m, const struct task *t, const struct json *params,
                          const char *dataset_path, const char *dataset_name, const struct registry *registry,
                          const struct evaluation_watch *watch, struct evaluation **out, struct err *e);

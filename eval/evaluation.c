@@ -113,6 +113,25 @@ void evaluation_free(struct evaluation *ev)
 	free(ev);
 }
 
+err_code evaluation_check_tokenizer(const struct evaluation *ev, struct err *e)
+{
+	if (ev->model->tokenizer)
+		return ERR_OK;
+	return err_set(e, ERR_INPUT, "model '%s' has no tokenizer.json, and task %s needs text", ev->model->name,
+	               ev->task->name);
+}
+
+err_code evaluation_check_ids(const struct evaluation *ev, const struct token_list *l, struct err *e)
+{
+	uint32_t n_vocab = ev->model->config.n_vocab;
+
+	for (size_t i = 0; i < l->n; i++)
+		if (l->ids[i] >= n_vocab)
+			return err_set(e, ERR_INPUT, "token id %u is beyond the model's vocabulary of %u", l->ids[i],
+			               n_vocab);
+	return ERR_OK;
+}
+
 err_code evaluation_add_unit(struct evaluation *ev, uint64_t tokens, uint64_t chain, struct err *e)
 {
 	uint64_t *p;

@@ -177,9 +177,8 @@ err_code example_plan(struct evaluation *ev, const struct param_value *v, struct
 	p->seeded = v[EXAMPLE_SHOTS].i == SHOTS_SEEDED;
 	p->seed = v[EXAMPLE_SEED].i;
 	p->share = ev->task->examples->single || v[CHOICE_SHARE].i;
-	if (!ev->model->tokenizer)
-		return err_set(e, ERR_INPUT, "model '%s' has no tokenizer.json, and task %s needs text",
-		               ev->model->name, ev->task->name);
+	if (evaluation_check_tokenizer(ev, e))
+		return e->code;
 	rc = choose_prefix(ev, e);
 	if (!rc && p->n_shot)
 		rc = read_shots(ev, v, shots, e);

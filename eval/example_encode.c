@@ -27,15 +27,6 @@ static err_code put_ids(struct example_plan *p, const uint32_t *ids, size_t n, s
 	return ERR_OK;
 }
 
-static err_code check_ids(const struct model *m, const struct token_list *l, struct err *e)
-{
-	for (size_t i = 0; i < l->n; i++)
-		if (l->ids[i] >= m->config.n_vocab)
-			return err_set(e, ERR_INPUT, "token id %u is beyond the model's vocabulary of %u", l->ids[i],
-			               m->config.n_vocab);
-	return ERR_OK;
-}
-
 /* The tokens of p->text[from..to). */
 static err_code encode(const struct examples *x, size_t from, size_t to, struct token_list *out, struct err *e)
 {
@@ -43,7 +34,7 @@ static err_code encode(const struct examples *x, size_t from, size_t to, struct 
 	if (tokenizer_encode(x->ev->model->tokenizer, buf_str(&x->plan->text) + from, to - from, false, out, e))
 		return e->code;
 	x->plan->drops |= out->n_dropped > 0;
-	return check_ids(x->ev->model, out, e);
+	return evaluation_check_ids(x->ev, out, e);
 }
 
 /* The tokens of the context, and how many of them are the same whatever follows it. */

@@ -23,11 +23,6 @@ struct outcome {
 	size_t gold;
 };
 
-static err_code malformed(struct err *e, uint32_t unit, const char *what)
-{
-	return err_set(e, ERR_INPUT, "unit %u: its result has no usable '%s'", unit, what);
-}
-
 static bool read_numbers(const struct json *list, size_t n, double *out)
 {
 	size_t i = 0;
@@ -48,14 +43,14 @@ static err_code read_outcome(const struct json *j, uint32_t unit, struct outcome
 	o->group = group ? group : "";
 	o->n = json_count(json_get(j, "logprobs"));
 	if (!o->n || o->n > EXAMPLE_MAX_CHOICES || !read_numbers(json_get(j, "logprobs"), o->n, o->logprob))
-		return malformed(e, unit, "logprobs");
+		return unit_malformed(e, unit, "logprobs");
 	for (size_t i = 0; i < o->n; i++)
 		o->divisor[NORM_NONE][i] = 1;
 	for (int k = NORM_NONE + 1; k < N_NORMS; k++)
 		if (!read_numbers(json_get(j, divisors[k]), o->n, o->divisor[k]))
-			return malformed(e, unit, divisors[k]);
+			return unit_malformed(e, unit, divisors[k]);
 	if (!json_get_integer(j, "gold", &gold) || gold < 0 || gold >= (int64_t)o->n)
-		return malformed(e, unit, "gold");
+		return unit_malformed(e, unit, "gold");
 	o->gold = (size_t)gold;
 	o->greedy = json_true(json_first(json_get(j, "greedy")));
 	return ERR_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "eval/example_plan.h"
+#include "eval/random.h"
 
 err_code shots_add(struct example_plan *p, const struct examples *x, int64_t gold, struct err *e)
 {
@@ -31,32 +32,11 @@ static bool is_scored(const struct shot *s, const struct examples *x)
 	return s->len == x->text.len && !memcmp(s->text, x->text.data, s->len);
 }
 
-/* SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
-	return z ^ z >> 31;
-}
-
-/* An unbiased number below n. */
-static size_t draw(uint64_t *state, size_t n)
-{
-	uint64_t x, most = UINT64_MAX - UINT64_MAX % n;
-
-	do {
-		x = next_random(state);
-	} while (x >= most);
-	return (size_t)(x % n);
-}
-
 /* Puts the i-th of a random order of all shots at order[i], those before it in place: Fisher and Yates, as far as
  * needed. */
 static size_t shuffle_step(struct example_plan *p, size_t i, uint64_t *state)
 {
-	size_t k = i + draw(state, p->n_shots - i);
+	size_t k = i + (size_t)random_below(state, p->n_shots - i);
 	uint32_t at = p->order[k];
 
 	p->order[k] = p->order[i];

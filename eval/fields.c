@@ -16,7 +16,6 @@ static bool is_member(const char *listed, const char *key)
 	return !strncmp(listed, key, n) && !key[n];
 }
 
-/* Every member of the object is one of `shared` or of `own`, NULL-terminated lists. */
 err_code fields_check(const struct json *object, const char *parent, const char *const *shared, const char *const *own,
                       struct err *e)
 {
@@ -44,7 +43,6 @@ err_code fields_check(const struct json *object, const char *parent, const char 
 	return e->code;
 }
 
-/* *out is NULL where it is absent. */
 err_code field_string(const struct json *object, const char *parent, const char *key, bool required, const char **out,
                       struct err *e)
 {
@@ -58,7 +56,6 @@ err_code field_string(const struct json *object, const char *parent, const char 
 	return ERR_OK;
 }
 
-/* 1 to FIELD_MAX_NAME bytes without control characters. */
 err_code field_check_name(const char *name, const char *parent, const char *key, struct err *e)
 {
 	size_t len = strlen(name);
@@ -101,7 +98,6 @@ err_code field_integer(const struct json *object, const char *parent, const char
 	return ERR_OK;
 }
 
-/* *out is the index among choices, 0 where it is absent. */
 err_code field_choice(const struct json *object, const char *parent, const char *key, const char *const choices[2],
                       int *out, struct err *e)
 {
@@ -126,7 +122,6 @@ err_code field_bool(const struct json *object, const char *parent, const char *k
 	return ERR_OK;
 }
 
-/* A member of the gate that is an array of 1 to max objects. */
 err_code field_list(const struct json *given, const char *key, size_t max, const struct json **out, struct err *e)
 {
 	const struct json *v = json_get(given, key);

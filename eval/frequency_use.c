@@ -26,12 +26,6 @@ static const struct param params[] = {
     {"min_doc_tokens", PARAM_INT, "2", NULL, 2, INT32_MAX, "leave out shorter documents"},
 };
 
-static err_code resolve(struct param_value *v, struct err *e)
-{
-	(void)v, (void)e;
-	return ERR_OK;
-}
-
 /* -- the plan ---------------------------------------------------------------------------------- */
 
 struct use_plan {
@@ -213,11 +207,6 @@ static void sums_release(struct use_sums *s)
 	free(s->sums[1]);
 }
 
-static err_code malformed(struct err *e, uint32_t unit, const char *what)
-{
-	return err_set(e, ERR_INPUT, "unit %u: its result has no usable '%s'", unit, what);
-}
-
 /* The first unit gives the shape. */
 static err_code shape_sums(struct use_sums *s, const struct json *j, uint32_t unit, struct err *e)
 {
@@ -228,7 +217,7 @@ static err_code shape_sums(struct use_sums *s, const struct json *j, uint32_t un
 	s->n_layer = json_count(json_get(j, "q"));
 	if (!s->n_freq || !s->n_layer || !json_get_integer(j, "n_head", &s->n_head[0]) ||
 	    !json_get_integer(j, "n_kv_head", &s->n_head[1]))
-		return malformed(e, unit, "theta, q, n_head, n_kv_head");
+		return unit_malformed(e, unit, "theta, q, n_head, n_kv_head");
 	s->theta = mem_alloc(s->n_freq, sizeof *s->theta, e);
 	for (int part = 0; part < 2; part++)
 		s->sums[part] = mem_zalloc(s->n_layer * s->n_freq, sizeof *s->sums[part], e);
@@ -236,7 +225,7 @@ static err_code shape_sums(struct use_sums *s, const struct json *j, uint32_t un
 		return e->code;
 	for (theta = json_first(theta); theta; theta = json_next(theta))
 		if (!json_number(theta, &s->theta[i++]))
-			return malformed(e, unit, "theta");
+			return unit_malformed(e, unit, "theta");
 	return ERR_OK;
 }
 
@@ -265,9 +254,9 @@ static err_code add_unit(struct use_sums *s, const struct json *j, uint32_t unit
 		return e->code;
 	for (int part = 0; part < 2; part++)
 		if (!add_part(s, json_get(j, parts[part]), s->sums[part]))
-			return malformed(e, unit, parts[part]);
+			return unit_malformed(e, unit, parts[part]);
 	if (!json_get_integer(j, "n", &n) || n < 1)
-		return malformed(e, unit, "n");
+		return unit_malformed(e, unit, "n");
 	s->n += n;
 	return ERR_OK;
 }
@@ -335,7 +324,7 @@ static err_code put_item(const struct json *j, uint32_t unit, struct buf *line, 
 
 	if (!rc &&
 	    (!json_get_string(j, "key") || !json_get_string(j, "name") || !json_get_integer(j, "length", &length)))
-		rc = malformed(e, unit, "name, key, length");
+		rc = unit_malformed(e, unit, "name, key, length");
 	if (!rc) {
 		json_begin_object(&w, NULL);
 		json_put_uint(&w, "id", unit);
@@ -392,7 +381,6 @@ const struct task task_frequency_use = {
     .headline = "", /* no one number */
     .figure = "map",
     .formats = ".txt|.jsonl",
-    .resolve = resolve,
     .plan = plan,
     .plan_free = plan_free,
     .add = add,

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "eval/changes.h"
 #include "eval/fields.h"
 #include "eval/gate_private.h"
 #include "eval/task.h"
 
-#define MIN_RUNS 5 /* protocols.md section 5: fewer say nothing */
 #define MAX_RUNS 1000
 
 /* What each type of rule has beside name, type and measure: "metric!" is required. In the order of the normal form. */
@@ -188,7 +188,7 @@ static err_code take_numbers(struct draft *d, struct err *e)
 	    field_number(given, d->parent, "confidence", confidence, &r->confidence, e) ||
 	    field_number(given, d->parent, "max_ratio", positive, &r->max_ratio, e) ||
 	    field_number(given, d->parent, "min_ratio", positive, &r->min_ratio, e) ||
-	    field_integer(given, d->parent, "k", MIN_RUNS, MAX_RUNS, &r->k, e) ||
+	    field_integer(given, d->parent, "k", HISTORY_MIN_RUNS, MAX_RUNS, &r->k, e) ||
 	    field_choice(given, d->parent, "trend", trends, &trend, e) ||
 	    field_choice(given, d->parent, "test", tests, &test, e))
 		return e->code;

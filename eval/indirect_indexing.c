@@ -111,17 +111,14 @@ static void drop_added_after(struct token_list *l)
 		l->n--;
 }
 
-static err_code check_tokens(const struct model *m, const struct token_list *l, struct err *e)
+static err_code check_tokens(const struct evaluation *ev, const struct token_list *l, struct err *e)
 {
 	if (l->n_dropped)
-		return err_set(e, ERR_INPUT, "model '%s' has no token for %zu of its bytes", m->name, l->n_dropped);
+		return err_set(e, ERR_INPUT, "model '%s' has no token for %zu of its bytes", ev->model->name,
+		               l->n_dropped);
 	if (l->n < 2)
 		return err_set(e, ERR_INPUT, "it is %zu token%s: none is left to predict", l->n, l->n == 1 ? "" : "s");
-	for (size_t i = 0; i < l->n; i++)
-		if (l->ids[i] >= m->config.n_vocab)
-			return err_set(e, ERR_INPUT, "token id %u is beyond the model's vocabulary of %u", l->ids[i],
-			               m->config.n_vocab);
-	return ERR_OK;
+	return evaluation_check_ids(ev, l, e);
 }
 
 static err_code add_tokens(struct evaluation *ev, const struct param_value *v, const struct token_list *l,
@@ -154,7 +151,7 @@ static err_code add_line(struct evaluation *ev, const struct param_value *v, con
 		rc = tokenizer_encode(ev->model->tokenizer, line, len, true, &tokens, e);
 	if (!rc) {
 		drop_added_after(&tokens);
-		rc = check_tokens(ev->model, &tokens, e);
+		rc = check_tokens(ev, &tokens, e);
 	}
 	if (!rc)
 		rc = add_tokens(ev, v, &tokens, name, e);
@@ -226,9 +223,8 @@ static err_code plan(struct evaluation *ev, const struct param_value *v, struct 
 	ev->plan = mem_zalloc(1, sizeof(struct stream_plan), e);
 	if (!ev->plan)
 		return e->code;
-	if (!ev->model->tokenizer)
-		return err_set(e, ERR_INPUT, "model '%s' has no tokenizer.json, and task %s needs text",
-		               ev->model->name, ev->task->name);
+	if (evaluation_check_tokenizer(ev, e))
+		return e->code;
 	rc = v[INDIRECT_N].null ? read_files(ev, v, e) : read_generated(ev, v, e);
 	if (!rc)
 		rc = stream_finish(ev, "lines", e);

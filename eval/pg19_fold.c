@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/item_key.h"
 #include "eval/metric.h"
 #include "eval/stats.h"
 
@@ -12,9 +13,9 @@
 
 struct item {
 	int64_t id, length;
-	size_t at;      /* index of the length */
-	char key[17];   /* "" unless complete */
-	struct buf doc; /* the document's name */
+	size_t at;              /* index of the length */
+	char key[ITEM_KEY_LEN]; /* "" unless complete */
+	struct buf doc;         /* the document's name */
 	int64_t n, bytes, words;
 	double nll;
 	int64_t parts, seen; /* units: seen < parts in a partial fold */
@@ -26,11 +27,6 @@ struct visitor {
 	err_code (*bins)(void *arg, const struct json *bins, struct err *e); /* may be NULL */
 	void *arg;
 };
-
-static err_code malformed(struct err *e, uint32_t unit, const char *what)
-{
-	return err_set(e, ERR_INPUT, "unit %u: its result has no usable '%s'", unit, what);
-}
 
 static bool length_index(const struct param_value *v, int64_t length, size_t *at)
 {
@@ -63,11 +59,11 @@ static err_code begin_item(const struct param_value *v, struct item *it, const s
 	it->nll = 0;
 	it->key[0] = '\0';
 	if (!json_get_integer(j, "item", &it->id))
-		return malformed(e, unit, "item");
+		return unit_malformed(e, unit, "item");
 	if (!name)
-		return malformed(e, unit, "name");
+		return unit_malformed(e, unit, "name");
 	if (!json_get_integer(j, "length", &it->length) || !length_index(v, it->length, &it->at))
-		return malformed(e, unit, "length");
+		return unit_malformed(e, unit, "length");
 	buf_clear(&it->doc);
 	buf_puts(&it->doc, name);
 	return buf_check(&it->doc, "name", e);
@@ -82,7 +78,7 @@ static err_code visit_windows(const struct param_value *v, struct item *it, cons
 	double nll;
 
 	if (!json_get_integer(j, "item", &id))
-		return malformed(e, unit, "item");
+		return unit_malformed(e, unit, "item");
 	if ((it->seen && id != it->id) || json_true(json_get(j, "skipped")))
 		if (flush(it, vis, e))
 			return e->code;
@@ -92,11 +88,11 @@ static err_code visit_windows(const struct param_value *v, struct item *it, cons
 		return vis->skipped ? vis->skipped(vis->arg, it->at, e) : ERR_OK;
 	if (!json_get_integer(j, "n", &n) || !json_get_integer(j, "bytes", &bytes) ||
 	    !json_get_integer(j, "words", &words) || !json_get_integer(j, "parts", &it->parts))
-		return malformed(e, unit, "n, bytes, words, parts");
+		return unit_malformed(e, unit, "n, bytes, words, parts");
 	if (!json_get_number(j, "nll", &nll))
-		return malformed(e, unit, "nll");
+		return unit_malformed(e, unit, "nll");
 	key = json_get_string(j, "key");
-	if (key && strlen(key) == 16)
+	if (key && strlen(key) == ITEM_KEY_LEN - 1)
 		strcpy(it->key, key);
 	it->n += n;
 	it->bytes += bytes;
@@ -115,14 +111,14 @@ static err_code visit_prefix(const struct param_value *v, struct item *it, const
 	const struct json *words = json_first(json_get(j, "words")), *keys = json_first(json_get(j, "keys"));
 
 	if (!name || !json_get_integer(j, "item", &it->id))
-		return malformed(e, unit, "name, item");
+		return unit_malformed(e, unit, "name, item");
 	buf_clear(&it->doc);
 	buf_puts(&it->doc, name);
 	for (it->at = 0; it->at < v[PG19_LENGTHS].n; it->at++, it->id++) {
 		key = json_string(keys);
-		if (!key || strlen(key) != 16 || !json_number(nll, &it->nll) || !json_integer(bytes, &it->bytes) ||
-		    !json_integer(words, &it->words))
-			return malformed(e, unit, "nll, bytes, words, keys");
+		if (!key || strlen(key) != ITEM_KEY_LEN - 1 || !json_number(nll, &it->nll) ||
+		    !json_integer(bytes, &it->bytes) || !json_integer(words, &it->words))
+			return unit_malformed(e, unit, "nll, bytes, words, keys");
 		strcpy(it->key, key);
 		it->length = it->n = v[PG19_LENGTHS].list[it->at];
 		it->seen = it->parts = 1;

@@ -131,7 +131,7 @@ static err_code write_prefix(const struct pg19 *p, const struct pg19_unit *u, co
 	int64_t edges[PG19_MAX_EDGES], at = 1;
 	size_t n_edges = pg19_edges(p->lengths[p->n_lengths - 1], edges);
 	const struct token_score *pass = scores;
-	double sum = 0, total = 0;
+	double total = 0;
 
 	json_begin_array(w, "nll");
 	for (size_t i = 0; i < p->n_lengths; i++) {
@@ -149,7 +149,8 @@ static err_code write_prefix(const struct pg19 *p, const struct pg19_unit *u, co
 	json_end_array(w);
 	json_begin_array(w, "bins"); /* of the longest pass */
 	for (size_t i = 0; i + 1 < n_edges; i++) {
-		sum = 0;
+		double sum = 0;
+
 		for (at = edges[i]; at < edges[i + 1]; at++)
 			sum -= (double)pass[at].logprob;
 		json_put_double(w, NULL, sum);

@@ -18,6 +18,11 @@ err_code unit_source_next(const struct unit_source *units, uint32_t *unit, struc
 	return json_parse(text, strlen(text), out, e) ? err_wrap(e, "result of unit %u", *unit) : ERR_OK;
 }
 
+err_code unit_malformed(struct err *e, uint32_t unit, const char *what)
+{
+	return err_set(e, ERR_INPUT, "unit %u: its result has no usable '%s'", unit, what);
+}
+
 err_code task_metrics(const struct task *t, const struct json *params, const struct unit_source *units,
                       struct json_writer *w, const char *key, struct err *e)
 {

@@ -153,11 +153,6 @@ static void reader_release(struct reader *r)
 	r->json = NULL;
 }
 
-static err_code malformed(struct err *e, uint32_t unit, const char *what)
-{
-	return err_set(e, ERR_INPUT, "unit %u: its result has no usable '%s'", unit, what);
-}
-
 /* The next unit's; *more is false at the end. */
 static err_code read_item(struct reader *r, struct stream_item *out, bool *more, struct err *e)
 {
@@ -178,15 +173,15 @@ static err_code read_item(struct reader *r, struct stream_item *out, bool *more,
 	                            .greedy = json_true(json_get(j, "greedy")),
 	                            .has_text = json_get(j, "bytes") != NULL};
 	if (!out->name)
-		return malformed(e, unit, "name");
+		return unit_malformed(e, unit, "name");
 	if (out->skipped)
 		return ERR_OK;
 	if (!out->key || !json_get_integer(j, "item", &out->id))
-		return malformed(e, unit, "key, item");
+		return unit_malformed(e, unit, "key, item");
 	if (!json_get_integer(j, "n", &out->n) || !json_get_number(j, "nll", &out->nll))
-		return malformed(e, unit, "n, nll");
+		return unit_malformed(e, unit, "n, nll");
 	if (out->has_text && (!json_get_integer(j, "bytes", &out->bytes) || !json_get_integer(j, "words", &out->words)))
-		return malformed(e, unit, "bytes, words");
+		return unit_malformed(e, unit, "bytes, words");
 	return ERR_OK;
 }
 

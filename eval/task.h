@@ -113,6 +113,8 @@ const char *task_headline(const struct task *t); /* the name of a metric; "" whe
 
 /* Calls the next unit of a source and parses it; *out is NULL at the end. json_free it. */
 err_code unit_source_next(const struct unit_source *units, uint32_t *unit, struct json **out, struct err *e);
+/* ERR_INPUT: what a fold says of a unit's result that lacks `what`, or has it in another form. */
+err_code unit_malformed(struct err *e, uint32_t unit, const char *what);
 
 /* -- evaluations ------------------------------------------------------------------------------- */
 
@@ -133,6 +135,10 @@ struct evaluation {
 	double flops;        /* model_flops of all units */
 	struct buf warnings; /* JSON strings with commas between */
 };
+
+/* Of a task that reads text. ERR_INPUT: the model has no tokenizer; the list has an id beyond its vocabulary. */
+err_code evaluation_check_tokenizer(const struct evaluation *ev, struct err *e);
+err_code evaluation_check_ids(const struct evaluation *ev, const struct token_list *l, struct err *e);
 
 /* A unit of so many input tokens, whose largest chain (a root and all its descendants) has `chain` tokens. */
 err_code evaluation_add_unit(struct evaluation *ev, uint64_t tokens, uint64_t chain, struct err *e);
