@@ -34,23 +34,18 @@ int cmd_error(const char *name, const struct err *e);
 err_code cmd_read_params(const struct options *o, const struct task *t, struct json **out, struct err *e);
 
 /* Rows that the tables of commands share which evaluate in this process. */
+/* clang-format off */
 #define CMD_RUN_OPTIONS                                                                                                \
 	{"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task", 1, NULL},                                        \
-	    {"--device",                                                                                               \
-	     "DEVICE",                                                                                                 \
-	     NULL,                                                                                                     \
-	     "auto",                                                                                                   \
-	     "cpu; cuda:N, a GPU by number; auto: the first GPU if there is one, else the CPU",                        \
-	     0,                                                                                                        \
-	     NULL},                                                                                                    \
-	    {"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},         \
-	    {"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},      \
-	{                                                                                                              \
-		"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL    \
-	}
+	{"--device", "DEVICE", NULL, "auto",                                                                           \
+	 "cpu; cuda:N, a GPU by number; auto: the first GPU if there is one, else the CPU", 0, NULL},                  \
+	{"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},             \
+	{"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},          \
+	{"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL}
+/* clang-format on */
 
-/* `fathom run` with options that are parsed: CMD_RUN_OPTIONS, --model --data --format --items --out. Messages begin with
- * "fathom <command>". */
+/* `fathom run` with options that are parsed: CMD_RUN_OPTIONS, --model --data --format --items --out. Messages begin
+ * with "fathom <command>". */
 int cmd_run_task(const char *command, const char *task, const struct options *o);
 /* The task's own help, after the command's. The exit status. */
 int cmd_print_task_help(const char *command, const char *task);

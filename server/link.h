@@ -1,5 +1,5 @@
-/* A link is one worker process and its three pipes: commands to stdin, events from stdout a line at a time, stderr into
- * our log. It knows lines and bytes, not what they say. Core thread only; never blocks. */
+/* A link is one child process, a worker or a judge, and its three pipes: commands to stdin, events from stdout a line
+ * at a time, stderr into our log. It knows lines and bytes, not what they say. Core thread only; never blocks. */
 #ifndef FATHOM_SERVER_LINK_H
 #define FATHOM_SERVER_LINK_H
 
