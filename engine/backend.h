@@ -40,9 +40,11 @@ struct backend_ops {
 	err_code (*open)(const struct model *m, const struct session_options *o, enum dtype dtype, struct backend **out,
 	                 struct err *e);
 	void (*close)(struct backend *b);
-	size_t (*memory)(const struct model *m, const struct session_options *o, enum dtype dtype, uint64_t n_tokens);
+	size_t (*memory)(const struct model *m, const struct session_options *o, enum dtype dtype,
+	                 struct batch_size size);
 	uint32_t (*chunk_rows)(const struct backend *b);
 	uint32_t (*batch_tokens)(const struct backend *b);
+	bool (*takes)(const struct backend *b, struct batch_size size); /* of batch_tokens at most: is there memory? */
 
 	err_code (*begin)(struct backend *b, const struct pass *p, struct err *e);
 	err_code (*embed)(struct backend *b, uint32_t row0, uint32_t row1, struct err *e);

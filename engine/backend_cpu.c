@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "engine/buf.h"
+#include "engine/panels.h"
 
 #define DEFAULT_CHUNK 1024
 #define BATCH_TOKENS  8192
@@ -169,6 +170,12 @@ static uint32_t cpu_batch_tokens(const struct backend *b)
 	return BATCH_TOKENS;
 }
 
+static bool cpu_takes(const struct backend *b, struct batch_size size)
+{
+	(void)b, (void)size;
+	return true;
+}
+
 /* Bytes of the arena: the residual, panels of keys and values, a word a row and a segment. */
 static size_t arena_bytes(const struct model_config *c, enum kern_type type, size_t n_rows, size_t n_panels,
                           size_t n_segments)
@@ -179,24 +186,22 @@ static size_t arena_bytes(const struct model_config *c, enum kern_type type, siz
 	return 4 * (n_rows * c->dim + c->n_kv_head * n_panels * panel + n_rows + n_segments) + 5 * KERN_ALIGN;
 }
 
-static size_t cpu_memory(const struct model *m, const struct session_options *o, enum dtype dtype, uint64_t n_tokens)
+static size_t cpu_memory(const struct model *m, const struct session_options *o, enum dtype dtype,
+                         struct batch_size size)
 {
 	const struct model_config *c = &m->config;
 	enum kern_type type = dtype == DTYPE_BF16 ? KERN_BF16 : KERN_F32;
 	uint32_t n_threads = count_threads(o);
 	size_t d_qk = c->position.type == POSITION_POPE ? 2 * c->head_dim : c->head_dim;
 	size_t chunk = chunk_of(o) * (size_t)c->n_head * (d_qk + c->head_dim) * kern_type_size(type);
-	size_t layout = n_tokens * (5 * sizeof(uint32_t) + sizeof(struct token_score));
+	size_t n_tokens = size.n_tokens, layout = n_tokens * (5 * sizeof(uint32_t) + sizeof(struct token_score));
 	size_t n_rows_read = n_tokens < c->n_vocab ? n_tokens : c->n_vocab;
 	size_t embedding = n_rows_read * c->dim * dtype_size(m->embed.dtype);
-	size_t small = n_tokens < BATCH_TOKENS ? n_tokens : BATCH_TOKENS;
 	size_t load = weights_cpu_load_bytes(c, n_threads), pass;
 	struct scratch_sizes ignored;
 
-	/* Short segments round up to panels, but batches of them are small: a panel more for every 128 tokens of
-	 * a small batch is a bound that costs little. */
 	pass = chunk + layout + embedding + n_threads * scratch_sizes(&ignored, c, type) +
-	       arena_bytes(c, type, n_tokens, n_tokens / KERN_PANEL + 1 + small / 128, small / 128);
+	       arena_bytes(c, type, n_tokens, panels_of_batch(size, KERN_PANEL), size.n_segments);
 	return weights_cpu_bytes(c, type) + (pass > load ? pass : load) + n_threads * THREAD_BYTES + CODE_BYTES;
 }
 
@@ -248,7 +253,7 @@ static err_code place_rows(struct backend *b, size_t n_panels, struct err *e)
 		b->segment_panel[i] = panel;
 		for (uint32_t r = 0; r < s->n_row; r++)
 			b->row_panel[s->row + r] = panel + panel_of(s->start_pos + r) - panel_of(s->start_pos);
-		panel += count_panels(s);
+		panel += panels_of_segment(s, KERN_PANEL);
 	}
 	/* A chunk may end inside a panel: the columns that it leaves are read (and masked), so must be finite. */
 	memset(b->k, 0, 4 * b->c.n_kv_head * b->k_head_words);
@@ -268,7 +273,7 @@ static err_code cpu_begin(struct backend *b, const struct pass *p, struct err *e
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		const struct pass_segment *s = &p->segments[i];
 
-		n_panels += count_panels(s);
+		n_panels += panels_of_segment(s, KERN_PANEL);
 		if (s->n_row && s->start_pos + s->n_row > length)
 			length = s->start_pos + s->n_row;
 	}
@@ -373,6 +378,7 @@ const struct backend_ops backend_cpu = {
     .memory = cpu_memory,
     .chunk_rows = cpu_chunk_rows,
     .batch_tokens = cpu_batch_tokens,
+    .takes = cpu_takes,
     .begin = cpu_begin,
     .embed = cpu_embed,
     .qkv = cpu_qkv,

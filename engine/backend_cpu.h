@@ -64,12 +64,6 @@ static inline uint32_t panel_of(uint32_t pos)
 	return pos / KERN_PANEL;
 }
 
-/* The panels that a segment owns: those with its rows. */
-static inline uint32_t count_panels(const struct pass_segment *s)
-{
-	return s->n_row ? panel_of(s->start_pos + s->n_row - 1) - panel_of(s->start_pos) + 1 : 0;
-}
-
 /* The ops of struct backend_ops. */
 err_code cpu_embed(struct backend *b, uint32_t row0, uint32_t row1, struct err *e);
 err_code cpu_qkv(struct backend *b, uint32_t layer, uint32_t row0, uint32_t row1, struct err *e);

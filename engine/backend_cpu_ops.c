@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "engine/backend_cpu.h"
+#include "engine/panels.h"
 
 static void note_fault(struct backend *b, uint32_t row)
 {
@@ -164,7 +165,8 @@ static void stitch(struct backend *b)
 		if (!s->n_row || s->row < b->row0 || !n_keys)
 			continue;
 		stitch_panel(b, b->segment_panel[i],
-		             b->segment_panel[s->parent] + count_panels(&p->segments[s->parent]) - 1, n_keys);
+		             b->segment_panel[s->parent] + panels_of_segment(&p->segments[s->parent], KERN_PANEL) - 1,
+		             n_keys);
 	}
 }
 

@@ -8,11 +8,13 @@
 
 #include "engine/backend_cuda.h"
 #include "engine/buf.h"
+#include "engine/panels.h"
 
 #define DEFAULT_CHUNK 65536
 #define MOST_TOKENS   65536
 #define LEAST_TOKENS  1024
 #define ROWS_STEP     4096 /* the arena grows by whole steps, for batches are never quite of one size */
+#define PANELS_STEP   256  /* so do panels */
 #define MAX_THREADS   8    /* that convert weights: more than the bus takes */
 #define ALIGN         256
 #define CODE_BYTES    ((size_t)48 << 20) /* kernels, which the driver loads when they are first used; graphs */
@@ -86,16 +88,18 @@ static size_t arena_place(struct arena *a, const struct model_config *c, const s
 	return top > at ? top : at;
 }
 
-/* What a batch of n tokens needs, about: the panels and lists of many short segments are more. */
-static struct extent extent_of(const struct kern_attention_shape *s, uint64_t n_tokens, uint32_t chunk)
+/* What a batch needs, in panels by whole steps. A segment with a parent takes a list, and copies of half a panel. */
+static struct extent extent_of(const struct kern_attention_shape *s, struct batch_size size, uint32_t chunk,
+                               size_t panels_step)
 {
-	size_t n = min_u32(n_tokens, (uint32_t)1 << 30), rows = round_up(n, ROWS_STEP);
+	size_t rows = round_up(min_u32(size.n_tokens, 1u << 28), ROWS_STEP);
+	size_t panels = round_up(panels_of_batch(size, s->block), panels_step);
 
 	return (struct extent){.rows = (uint32_t)rows,
 	                       .preds = (uint32_t)rows,
 	                       .chunk = min_u32(chunk, rows),
-	                       .slots = (uint32_t)round_up(rows + n / 8, s->block),
-	                       .words = (uint32_t)(6 * rows)};
+	                       .slots = min_u32(panels, UINT32_MAX / 2 / s->block) * s->block,
+	                       .words = min_u32(6 * rows + size.n_segments * (s->block + 8), UINT32_MAX / 2)};
 }
 
 static void free_arena(struct backend *b)
@@ -179,7 +183,7 @@ err_code cuda_reserve(struct backend *b, struct extent need, struct err *e)
 	    .rows = most(h->rows, (uint32_t)round_up(need.rows, ROWS_STEP)),
 	    .preds = most(h->preds, (uint32_t)round_up(need.preds, ROWS_STEP)),
 	    .chunk = most(h->chunk, min_u32(round_up(need.chunk, ROWS_STEP), b->chunk)),
-	    .slots = most(h->slots, (uint32_t)round_up(need.slots, (size_t)ROWS_STEP / 16 * b->shape.block)),
+	    .slots = most(h->slots, (uint32_t)round_up(need.slots, (size_t)PANELS_STEP * b->shape.block)),
 	    .words = most(h->words, (uint32_t)round_up(need.words, (size_t)4 * ROWS_STEP)),
 	};
 	rc = alloc_arena(b, want);
@@ -279,21 +283,24 @@ static err_code open_queues(struct backend *b, struct err *e)
 	return rc ? cuda_error(e, rc, "device cuda:%d", b->device) : ERR_OK;
 }
 
-/* The largest power of two of tokens whose arena leaves a tenth of what is free. */
-static uint32_t find_batch_tokens(struct backend *b)
+static bool cuda_takes(const struct backend *b, struct batch_size size)
+{
+	struct arena a = {.has = extent_of(&b->shape, size, b->chunk, PANELS_STEP)};
+
+	return arena_place(&a, &b->c, &b->shape, b->type, b->capability, NULL) <= b->batch_bytes;
+}
+
+/* The largest power of two of tokens, in segments of a thousand, whose arena leaves a tenth of what is free. */
+static void size_batches(struct backend *b)
 {
 	size_t free_bytes = 0, total;
 	uint32_t n = MOST_TOKENS;
 
-	if (cudaMemGetInfo(&free_bytes, &total))
-		return LEAST_TOKENS;
-	for (; n > LEAST_TOKENS; n /= 2) {
-		struct arena a = {.has = extent_of(&b->shape, n, b->chunk)};
-
-		if (arena_place(&a, &b->c, &b->shape, b->type, b->capability, NULL) + CODE_BYTES <= free_bytes / 10 * 9)
-			break;
-	}
-	return n;
+	if (!cudaMemGetInfo(&free_bytes, &total) && free_bytes / 10 * 9 > CODE_BYTES)
+		b->batch_bytes = free_bytes / 10 * 9 - CODE_BYTES;
+	while (n > LEAST_TOKENS && !cuda_takes(b, (struct batch_size){n, n / 1000}))
+		n /= 2;
+	b->batch_tokens = n;
 }
 
 static err_code cuda_open(const struct model *m, const struct session_options *o, enum dtype dtype,
@@ -324,7 +331,7 @@ static err_code cuda_open(const struct model *m, const struct session_options *o
 	b->pool = NULL;
 	b->fused_qkv = fuses_qkv(c, &b->shape, b->type, capability);
 	b->chunk = chunk_of(o, &b->shape);
-	b->batch_tokens = find_batch_tokens(b);
+	size_batches(b);
 	*out = b;
 	return ERR_OK;
 }
@@ -339,8 +346,9 @@ static uint32_t cuda_batch_tokens(const struct backend *b)
 	return b->batch_tokens;
 }
 
-/* As cuda_reserve does: where memory is short, wide activations are of fewer rows. */
-static size_t cuda_memory(const struct model *m, const struct session_options *o, enum dtype dtype, uint64_t n_tokens)
+/* As cuda_reserve does: where memory is short, panels are those of the batch, and wide activations of fewer rows. */
+static size_t cuda_memory(const struct model *m, const struct session_options *o, enum dtype dtype,
+                          struct batch_size size)
 {
 	const struct model_config *c = &m->config;
 	enum kern_type type = type_of(dtype);
@@ -348,16 +356,20 @@ static size_t cuda_memory(const struct model *m, const struct session_options *o
 	struct kern_attention_shape s;
 	struct err ignored;
 	int device, capability;
+	uint32_t chunk;
 
 	if (cuda_device(o->device, &device, &capability, &ignored) || cudaMemGetInfo(&free_bytes, &total) ||
 	    kern_attention_shape_cuda(&s, capability, type, c->head_dim, c->position.type == POSITION_POPE))
 		return 0;
-	for (uint32_t chunk = chunk_of(o, &s);; chunk = halve_chunk(chunk)) {
-		struct arena a = {.has = extent_of(&s, n_tokens, chunk)};
+	chunk = chunk_of(o, &s);
+	for (size_t step = PANELS_STEP;; step = 1) {
+		struct arena a = {.has = extent_of(&s, size, chunk, step)};
 
 		bytes = fixed + arena_place(&a, c, &s, type, capability, NULL);
-		if (bytes <= free_bytes || chunk <= LEAST_CHUNK)
+		if (bytes <= free_bytes || (step == 1 && chunk <= LEAST_CHUNK))
 			return bytes;
+		if (step == 1)
+			chunk = halve_chunk(chunk);
 	}
 }
 
@@ -369,6 +381,7 @@ const struct backend_ops backend_cuda = {
     .memory = cuda_memory,
     .chunk_rows = cuda_chunk_rows,
     .batch_tokens = cuda_batch_tokens,
+    .takes = cuda_takes,
     .begin = cuda_begin,
     .embed = cuda_embed,
     .qkv = cuda_qkv,

@@ -92,7 +92,8 @@ struct backend {
 	struct kern_score *host_scores; /* [host_preds] what comes down */
 	unsigned long long *host_fault;
 	uint32_t host_words, host_preds;
-	bool fused_qkv; /* kern_qkv_cuda takes the model's layers */
+	bool fused_qkv;     /* kern_qkv_cuda takes the model's layers */
+	size_t batch_bytes; /* of an arena: what is left of the memory that was free */
 	uint32_t chunk, batch_tokens, qkv_width, head_width, up_width;
 
 	/* during a pass */

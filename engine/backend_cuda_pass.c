@@ -14,6 +14,7 @@
 
 #include "engine/backend_cuda.h"
 #include "engine/buf.h"
+#include "engine/panels.h"
 
 _Static_assert(sizeof(struct kern_score) == sizeof(struct token_score), "scores are copied whole");
 
@@ -48,14 +49,14 @@ static void count_segments(struct backend *b, struct count *n)
 	*n = (struct count){0};
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		const struct pass_segment *s = &p->segments[i];
-		uint64_t last;
+		uint32_t last;
 
 		b->segment_panel[i] = (uint32_t)n->panels;
 		b->segment_list[i] = (uint32_t)n->lists;
 		if (!s->n_row)
 			continue;
 		last = panel_of(b, s->start_pos + s->n_row - 1);
-		n->panels += last - panel_of(b, s->start_pos) + 1;
+		n->panels += panels_of_segment(s, block);
 		n->tiles += s->n_row / b->shape.tile_rows + 1;
 		n->longest = last > n->longest ? last : n->longest;
 		if (s->parent >= 0) {

@@ -33,6 +33,11 @@ struct batch {
 	uint32_t n_segments;
 };
 
+/* What a batch's memory depends on: a short segment takes the keys and values of a longer one (engine/panels.h). */
+struct batch_size {
+	uint64_t n_tokens, n_segments;
+};
+
 /* Natural logarithms. Filled where score[i] != 0, untouched elsewhere. */
 struct token_score {
 	float logprob;        /* of tokens[i] given all before it in its chain */
@@ -80,12 +85,14 @@ void session_resume(struct session *s);
  * hang is a count that stands still. */
 uint64_t session_done_tokens(const struct session *s);
 
-/* Bytes that a session of this model needs for batches of n_tokens tokens (weights, arena, threads). An upper bound
- * that is close. */
-size_t session_memory(const struct model *m, const struct session_options *o, uint64_t n_tokens);
+/* Bytes that a session of this model needs for batches of this size (weights, arena, threads). An upper bound that is
+ * close. */
+size_t session_memory(const struct model *m, const struct session_options *o, struct batch_size size);
 
-/* Tokens that one batch should have for throughput, given memory (CPU: small; GPU: large). */
+/* Tokens that one batch should have for throughput, given memory (CPU: small; GPU: large). Whether a batch of this size
+ * has no more, and its segments leave it within the memory that was free when the session was opened. */
 uint32_t session_batch_tokens(const struct session *s);
+bool session_takes(const struct session *s, struct batch_size size);
 
 /* After ERR_MEMORY of session_score, which leaves the session usable: halves session_batch_tokens, so that the batch
  * can be packed again, smaller. False when it is small enough for that not to help. */

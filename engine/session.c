@@ -76,7 +76,7 @@ uint64_t session_done_tokens(const struct session *s)
 	return atomic_load(&s->control.done_tokens);
 }
 
-size_t session_memory(const struct model *m, const struct session_options *o, uint64_t n_tokens)
+size_t session_memory(const struct model *m, const struct session_options *o, struct batch_size size)
 {
 	const struct backend_ops *ops;
 	enum dtype dtype;
@@ -84,12 +84,17 @@ size_t session_memory(const struct model *m, const struct session_options *o, ui
 
 	if (device_backend(o->device, &ops, &e) || device_dtype(ops, o->device, o->dtype, &dtype, &e))
 		return 0; /* there is no such session: session_open says why */
-	return ops->memory(m, o, dtype, n_tokens);
+	return ops->memory(m, o, dtype, size);
 }
 
 uint32_t session_batch_tokens(const struct session *s)
 {
 	return s->batch_tokens;
+}
+
+bool session_takes(const struct session *s, struct batch_size size)
+{
+	return size.n_tokens <= s->batch_tokens && s->ops->takes(s->backend, size);
 }
 
 bool session_shrink(struct session *s)

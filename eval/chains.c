@@ -167,12 +167,13 @@ err_code chains_score(struct session *s, struct chain **list, size_t n, bool sha
 
 	chains_sort(list, n, share);
 	for (size_t i = 0, next; !rc && i < n; i = next) {
-		uint64_t tokens = list[i]->n;
+		struct batch_size size = {list[i]->n, 1};
 
 		list[i]->shared = 0; /* it begins a batch */
 		for (next = i + 1; next < n; next++) {
-			tokens += list[next]->n - list[next]->shared;
-			if (tokens > session_batch_tokens(s))
+			size.n_tokens += list[next]->n - list[next]->shared;
+			size.n_segments += list[next]->shared ? 2 : 1; /* a branch cuts one */
+			if (!session_takes(s, size))
 				break;
 		}
 		rc = score_fitting(s, list + i, next - i, failed, arg, e);

@@ -114,10 +114,11 @@ void evaluation_free(struct evaluation *ev);
 uint32_t evaluation_n_units(const struct evaluation *ev);
 uint64_t evaluation_unit_tokens(const struct evaluation *ev, uint32_t unit); /* input tokens: the work */
 uint64_t evaluation_tokens(const struct evaluation *ev);                     /* of all units */
-double evaluation_flops_per_token(const struct evaluation *ev);  /* model_flops of all units, by input tokens */
-uint64_t evaluation_batch_tokens(const struct evaluation *ev);   /* tokens of a batch, for session_memory: its longest
-                                                                * chain, or its small units together */
-const char *evaluation_fingerprint(const struct evaluation *ev); /* of the dataset; borrowed */
+double evaluation_flops_per_token(const struct evaluation *ev);       /* model_flops of all units, by input tokens */
+struct batch_size evaluation_batch_size(const struct evaluation *ev); /* for session_memory: its longest chain, or its
+                                                                * small units together, in segments as long as they
+                                                                * are on the average */
+const char *evaluation_fingerprint(const struct evaluation *ev);      /* of the dataset; borrowed */
 
 /* Where an evaluation runs: a device and a dtype, both resolved ("auto" is neither), and the signature of the two. */
 struct place {
@@ -132,9 +133,9 @@ err_code place_init(struct place *p, const char *device, const char *dtype, uint
 /* Strings are borrowed from p. */
 struct session_options place_session(const struct place *p);
 double place_peak_flops(const struct place *p); /* for the dtype; 0: not known */
-/* ERR_MEMORY, with the numbers, unless a session of m for batches of n_tokens fits in the device's free memory and the
+/* ERR_MEMORY, with the numbers, unless a session of m for batches of this size fits in the device's free memory and the
  * `held` bytes that the caller can free. *need is the estimate either way. */
-err_code place_fits(const struct place *p, const struct model *m, uint64_t n_tokens, size_t held, size_t *need,
+err_code place_fits(const struct place *p, const struct model *m, struct batch_size size, size_t held, size_t *need,
                     struct err *e);
 
 /* The members of the "planned" event's plan (wire.h), into the open object of w. model_name: as it was asked for;

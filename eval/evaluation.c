@@ -18,7 +18,7 @@
 
 /* Every unit's batch is made once to see what it asks for: a copy of its tokens, nothing beside scoring them. The
  * dataset is read by now, which is what the watch is told. */
-static err_code count_flops(struct evaluation *ev, struct err *e)
+static err_code count_work(struct evaluation *ev, struct err *e)
 {
 	struct batch_builder b = {0};
 	err_code rc = ERR_OK;
@@ -30,6 +30,7 @@ static err_code count_flops(struct evaluation *ev, struct err *e)
 		}
 		b.n_tokens = b.n_segments = 0;
 		rc = ev->task->add(ev->plan, i, &b, e);
+		ev->n_segments += b.n_segments;
 		if (!rc)
 			ev->flops +=
 			    model_flops(&ev->model->config, &(struct batch){b.tokens, b.score, (uint32_t)b.n_tokens,
@@ -90,7 +91,7 @@ err_code evaluation_open(const struct model *m, const struct task *t, const stru
 	if (!rc)
 		rc = buf_check(&ev->warnings, "warnings", e);
 	if (!rc)
-		rc = count_flops(ev, e);
+		rc = count_work(ev, e);
 	param_values_release(v);
 	ev->registry = NULL;
 	ev->watch = NULL;
@@ -185,11 +186,13 @@ double evaluation_flops_per_token(const struct evaluation *ev)
 	return ev->tokens ? ev->flops / (double)ev->tokens : 0;
 }
 
-uint64_t evaluation_batch_tokens(const struct evaluation *ev)
+struct batch_size evaluation_batch_size(const struct evaluation *ev)
 {
-	uint64_t small = ev->tokens < SMALL_BATCH ? ev->tokens : SMALL_BATCH;
+	uint64_t n = ev->tokens < SMALL_BATCH ? ev->tokens : SMALL_BATCH;
 
-	return ev->largest_chain > small ? ev->largest_chain : small;
+	if (ev->largest_chain > n)
+		n = ev->largest_chain;
+	return (struct batch_size){n, ev->tokens ? (n * ev->n_segments - 1) / ev->tokens + 1 : 0};
 }
 
 const char *evaluation_fingerprint(const struct evaluation *ev)
@@ -364,12 +367,13 @@ static err_code score_segments(struct run *r, size_t first, size_t end, struct e
 }
 
 /* Scores all that is built, cut where a chain begins so that a batch keeps to the budget: in input tokens, as units
- * count theirs. Else a group that fills the budget would leave a chain. */
+ * count theirs. Else a group that fills the budget would leave a chain. Where memory is short, many short segments are
+ * beyond it sooner. */
 static err_code score_built(struct run *r, struct err *e)
 {
 	const struct batch_builder *b = &r->built;
-	size_t first = 0, tree = 0; /* first segment of the batch, and of the last whole chain in it */
-	uint64_t inputs = 0;        /* of the batch */
+	size_t first = 0, tree = 0;   /* first segment of the batch, and of the last whole chain in it */
+	struct batch_size size = {0}; /* of the batch, in input tokens */
 
 	if (r->cap_scores < b->n_tokens) {
 		free(r->scores);
@@ -385,13 +389,14 @@ static err_code score_built(struct run *r, struct err *e)
 			continue;
 		/* a chain ends before segment i */
 		last = count_inputs(b, tree, i);
-		if (inputs + last > r->budget && tree > first) {
+		size.n_tokens += last;
+		size.n_segments += i - tree;
+		if (tree > first && (size.n_tokens > r->budget || !session_takes(r->session, size))) {
 			if (score_segments(r, first, tree, e))
 				return e->code;
 			first = tree;
-			inputs = 0;
+			size = (struct batch_size){last, i - tree};
 		}
-		inputs += last;
 		tree = i;
 	}
 	return b->n_segments ? score_segments(r, first, b->n_segments, e) : ERR_OK;

@@ -44,17 +44,17 @@ double place_peak_flops(const struct place *p)
 	return strcmp(p->dtype, "f32") ? p->device.peak_flops : 0;
 }
 
-err_code place_fits(const struct place *p, const struct model *m, uint64_t n_tokens, size_t held, size_t *need,
+err_code place_fits(const struct place *p, const struct model *m, struct batch_size size, size_t held, size_t *need,
                     struct err *e)
 {
 	struct session_options o = place_session(p);
 	size_t have = p->device.memory_bytes + held;
 
-	*need = session_memory(m, &o, n_tokens);
+	*need = session_memory(m, &o, size);
 	if (*need <= have)
 		return ERR_OK;
 	return err_set(e, ERR_MEMORY,
 	               "model '%s' in %s with batches of %llu tokens needs %zu MB, and device %s (%s) has %zu MB free",
-	               m->name, p->dtype, (unsigned long long)n_tokens, *need >> 20, p->device.device, p->device.name,
-	               have >> 20);
+	               m->name, p->dtype, (unsigned long long)size.n_tokens, *need >> 20, p->device.device,
+	               p->device.name, have >> 20);
 }

@@ -133,6 +133,7 @@ struct evaluation {
 	size_t cap_units;
 	uint64_t n_items, n_docs, tokens, largest_chain;
 	double flops;        /* model_flops of all units */
+	uint64_t n_segments; /* of all units */
 	struct buf warnings; /* JSON strings with commas between */
 };
 

@@ -239,7 +239,7 @@ static err_code make_plan(struct worker *w, const struct wish *wish, struct plac
 		return e->code;
 	if (device_describe(w->device.device, &place->device, e)) /* requests may have taken memory meanwhile */
 		return e->code;
-	return place_fits(place, m, evaluation_batch_tokens(p->ev), worker_held_bytes(w), memory, e);
+	return place_fits(place, m, evaluation_batch_size(p->ev), worker_held_bytes(w), memory, e);
 }
 
 static void plan(struct worker *w, const struct command *c)

@@ -69,7 +69,8 @@ static bool has_room_beside(struct worker *w, const struct loaded *l)
 		n += other->session != NULL;
 	if (n >= WORKER_MAX_SESSIONS || device_describe(w->device.device, &now, &ignored))
 		return n == 0;
-	return n == 0 || session_memory(l->model, &o, l->model->config.n_ctx) <= now.memory_bytes / 2;
+	return n == 0 ||
+	       session_memory(l->model, &o, (struct batch_size){l->model->config.n_ctx, 1}) <= now.memory_bytes / 2;
 }
 
 err_code worker_request_session(struct worker *w, struct loaded *l, struct err *e)
@@ -193,7 +194,8 @@ size_t worker_held_bytes(const struct worker *w)
 
 	for (const struct loaded *l = w->loaded; l; l = l->next) {
 		o.dtype = l->dtype;
-		held += l->session ? session_memory(l->model, &o, session_batch_tokens(l->session)) : 0;
+		if (l->session)
+			held += session_memory(l->model, &o, (struct batch_size){session_batch_tokens(l->session), 1});
 	}
 	return held;
 }

@@ -40,7 +40,7 @@ static void refuse(struct worker *w, struct command *c, const struct err *why)
 
 /* -- the model --------------------------------------------------------------------------------- */
 
-/* Whether a batch of n_tokens fits, which asks the device for its memory. */
+/* Whether a chain of n_tokens fits, which asks the device for its memory. */
 static err_code check_memory(struct group *g, uint64_t n_tokens, struct err *e)
 {
 	struct worker *w = g->w;
@@ -52,7 +52,7 @@ static err_code check_memory(struct group *g, uint64_t n_tokens, struct err *e)
 	if (place_init(&place, w->device.device, l->dtype, w->options->n_threads, e))
 		return e->code;
 	memcpy(l->signature, place.signature, sizeof l->signature);
-	return place_fits(&place, l->model, n_tokens, worker_held_bytes(w), &need, e);
+	return place_fits(&place, l->model, (struct batch_size){n_tokens, 1}, worker_held_bytes(w), &need, e);
 }
 
 static err_code open_model(struct group *g, const char *name, struct err *e)

@@ -137,7 +137,7 @@ static err_code make_plan(struct local_run *r, struct err *e)
 	if (!rc)
 		rc = evaluation_open(r->model, r->task, r->params, data, name, NULL, &watch, &r->ev, e);
 	if (!rc)
-		rc = place_fits(&r->place, r->model, evaluation_batch_tokens(r->ev), 0, &memory, e);
+		rc = place_fits(&r->place, r->model, evaluation_batch_size(r->ev), 0, &memory, e);
 	if (!rc)
 		rc = parse_plan(r, memory, e);
 	free(name);

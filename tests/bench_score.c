@@ -142,7 +142,7 @@ static void report(const struct options *o, const struct model *m, const struct 
 	       cpu_rate / bench_median(t->cpu_gemm, o->repeat), flops / cpu_rate, nll / (o->length * n_seq), t->open_s,
 	       t->load_s, (double)rss * 1e-6,
 	       (double)session_memory(m, &(struct session_options){.dtype = o->dtype, .n_threads = o->threads},
-	                              w->batch->n_tokens) *
+	                              (struct batch_size){w->batch->n_tokens, w->batch->n_segments}) *
 	           1e-6);
 }
 

@@ -11,7 +11,7 @@
 /* -- one batch ----------------------------------------------------------------------------------- */
 
 #define PACK_MAX_TOKENS   (1u << 18)
-#define PACK_MAX_SEGMENTS 2000
+#define PACK_MAX_SEGMENTS 4000
 
 struct pack {
 	uint32_t tokens[PACK_MAX_TOKENS];

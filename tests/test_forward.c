@@ -594,7 +594,7 @@ static void check_memory(const struct fixture_model *f, const char *dtype, uint3
 	struct session_options o = {.device = "cpu", .dtype = dtype, .n_threads = 2};
 	struct model *m = fixture_model_make(f);
 	uint32_t *tokens = some_tokens(n, m->config.n_vocab, 3);
-	size_t before = status_bytes("VmRSS:"), estimate = session_memory(m, &o, n), used;
+	size_t before = status_bytes("VmRSS:"), estimate = session_memory(m, &o, (struct batch_size){n, 1}), used;
 	struct session *s = open_session(m, "cpu", dtype, 2, 0);
 	struct token_score *out = score_all(s, tokens, n);
 

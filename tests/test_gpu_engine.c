@@ -660,6 +660,21 @@ static void pack_documents(uint32_t n, uint32_t length)
 	free(tokens);
 }
 
+/* Questions: a context, and four short answers to it. */
+static void pack_questions(uint32_t n, uint32_t context, uint32_t answer)
+{
+	uint32_t *tokens = some_tokens(context, 1000, 17);
+
+	pack_clear();
+	while (n--) {
+		int32_t parent = pack_add(-1, tokens, context);
+
+		for (int i = 0; i < 4; i++)
+			pack_add(parent, tokens, answer);
+	}
+	free(tokens);
+}
+
 START_TEST(memory_is_estimated_from_above_and_closely)
 {
 	struct session_options o = {.device = device, .dtype = "bf16"};
@@ -674,18 +689,59 @@ START_TEST(memory_is_estimated_from_above_and_closely)
 	pack_documents(4, 100);
 	pack_run(s);
 	session_close(s);
-	pack_documents(_i & 2 ? 250 : 64, 1000);
+	if (_i < 4)
+		pack_documents(_i & 2 ? 250 : 64, 1000);
+	else if (_i < 6)
+		pack_documents(3000, 20);
+	else
+		pack_questions(700, 60, 20);
 	before = free_bytes();
-	estimate = session_memory(m, &o, packed.n_tokens);
+	estimate = session_memory(m, &o, (struct batch_size){packed.n_tokens, packed.n_segments});
 	s = open_session(m, device, "bf16", 0, 0);
 	pack_run(s);
 	used = before - free_bytes();
-	fprintf(stderr, "  %u tokens: estimated %zu MB, used %zu MB\n", packed.n_tokens, estimate >> 20, used >> 20);
+	fprintf(stderr, "  %u tokens in %u segments: estimated %zu MB, used %zu MB\n", packed.n_tokens,
+	        packed.n_segments, estimate >> 20, used >> 20);
 	ck_assert_msg(estimate >= used && estimate <= used + used / 4 + ((size_t)96 << 20),
-	              "%u tokens: estimated %zu, used %zu bytes", packed.n_tokens, estimate, used);
+	              "%u tokens in %u segments: estimated %zu, used %zu bytes", packed.n_tokens, packed.n_segments,
+	              estimate, used);
 	session_close(s);
 	ck_assert_msg(free_bytes() + ((size_t)4 << 20) >= before, "a closed session leaves %zu bytes",
 	              before - free_bytes());
+	model_free(m);
+}
+END_TEST
+
+/* Little memory is free when the session is opened: it takes fewer of them than its tokens alone would let it. */
+START_TEST(short_segments_that_a_session_takes_fit)
+{
+	struct batch_size size = {0};
+	size_t free_now, total;
+	void *hog = NULL;
+	struct session *s;
+	struct model *m;
+
+	if (!present("short segments") || !strcmp(device, "cpu"))
+		return;
+	m = make(&shapes[1]);
+	s = open_session(m, device, "bf16", 0, 0); /* CUDA's own, once */
+	ck_assert(session_takes(s, (struct batch_size){3000 * 4, 3000}));
+	session_close(s);
+	ck_assert_int_eq(cudaMemGetInfo(&free_now, &total), cudaSuccess);
+	ck_assert_int_eq(cudaMalloc(&hog, free_now - ((size_t)480 << 20)), cudaSuccess);
+	s = open_session(m, device, "bf16", 0, 0);
+	while (session_takes(s, (struct batch_size){size.n_tokens + 4, size.n_segments + 1})) {
+		size.n_tokens += 4;
+		size.n_segments++;
+	}
+	fprintf(stderr, "  takes %llu segments of 4 tokens, and batches of %u tokens\n",
+	        (unsigned long long)size.n_segments, session_batch_tokens(s));
+	ck_assert_uint_gt(size.n_segments, 500);
+	ck_assert_uint_lt(size.n_tokens + 4, session_batch_tokens(s));
+	pack_documents((uint32_t)size.n_segments, 4);
+	pack_run(s);
+	session_close(s);
+	cudaFree(hog);
 	model_free(m);
 }
 END_TEST
@@ -870,7 +926,8 @@ Suite *gpu_engine_suite(void)
 	tcase_add_loop_test(bits, a_probe_has_the_same_bits_every_time_and_changes_no_score, 0, 3);
 	tcase_add_loop_test(bits, another_process_gives_the_same_bits, 0, 3);
 	tcase_add_loop_test(rest, a_chain_of_131072_tokens_begins_as_a_short_one, 0, 2);
-	tcase_add_loop_test(rest, memory_is_estimated_from_above_and_closely, 0, 4);
+	tcase_add_loop_test(rest, memory_is_estimated_from_above_and_closely, 0, 8);
+	tcase_add_test(rest, short_segments_that_a_session_takes_fit);
 	tcase_add_test(rest, a_batch_that_does_not_fit_fails_and_smaller_ones_go_on);
 	tcase_add_loop_test(rest, a_nan_fails_with_layer_and_position, 0, 3);
 	tcase_add_test(rest, a_stopped_session_says_so_and_goes_on_after_resume);
