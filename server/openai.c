@@ -85,6 +85,17 @@ struct json *openai_body(struct http_request *r)
 	return body;
 }
 
+bool openai_take_bool(struct http_request *r, const struct json *body, const char *key, bool *out)
+{
+	const struct json *v = json_get(body, key);
+
+	*out = json_true(v);
+	if (!v || json_is_null(v) || json_is_bool(v))
+		return true;
+	openai_refuse(r, 400, key, NULL, "%s is %s, want true or false", key, json_type_name(v));
+	return false;
+}
+
 bool openai_has_model(struct http_request *r, const char *name)
 {
 	char *path = NULL;

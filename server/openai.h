@@ -31,6 +31,9 @@ void openai_refuse_error(struct http_request *r, const char *param, const struct
 /* The body as an object, to be freed; NULL: refused. */
 struct json *openai_body(struct http_request *r);
 
+/* A boolean member; null and absent are false. Else refused. */
+bool openai_take_bool(struct http_request *r, const struct json *body, const char *key, bool *out);
+
 /* Whether a model of that name is there; else refused. */
 bool openai_has_model(struct http_request *r, const char *name);
 

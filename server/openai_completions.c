@@ -52,18 +52,6 @@ static bool take_integer(struct http_request *r, const struct json *body, const 
 	return false;
 }
 
-/* A boolean, or null or absent for false. */
-static bool take_bool(struct http_request *r, const struct json *body, const char *key, bool *out)
-{
-	const struct json *v = json_get(body, key);
-
-	*out = json_true(v);
-	if (!v || json_is_null(v) || json_is_bool(v))
-		return true;
-	openai_refuse(r, 400, key, NULL, "%s is %s, want true or false", key, json_type_name(v));
-	return false;
-}
-
 /* Members that this endpoint cannot honour, and must not ignore. */
 static bool check_others(struct http_request *r, const struct json *body)
 {
@@ -73,7 +61,7 @@ static bool check_others(struct http_request *r, const struct json *body)
 	if (!take_integer(r, body, "n", 1, 1, 1, ": one answer a prompt is given", &n) ||
 	    !take_integer(r, body, "best_of", 1, 1, 1, ": one answer a prompt is given", &n))
 		return false;
-	if (!take_bool(r, body, "stream", &stream))
+	if (!openai_take_bool(r, body, "stream", &stream))
 		return false;
 	if (stream) {
 		openai_refuse(r, 400, "stream", NULL, "answers are not streamed");
@@ -172,7 +160,7 @@ static bool put_command(struct http_request *r, struct completion *c, int64_t id
 	if (!openai_has_model(r, c->model) || !check_others(r, body) ||
 	    !take_integer(r, body, "max_tokens", 0, WIRE_MAX_NEW, WIRE_MAX_NEW /* OpenAI's default, too */,
 	                  ": this endpoint scores, and generates little", &max_tokens) ||
-	    !take_bool(r, body, "echo", &echo) ||
+	    !openai_take_bool(r, body, "echo", &echo) ||
 	    !take_integer(r, body, "logprobs", 0, 1, -1, ": the most probable token and the token itself",
 	                  &c->logprobs))
 		return false;

@@ -193,12 +193,17 @@ void openai_tokenize(struct http_request *r)
 {
 	static const char *const members[] = {"prompt", "add_special_tokens", NULL};
 	struct json *body = openai_body(r);
+	bool add_special; /* passed on as it stands */
 
 	if (!body)
 		return;
 	if (!json_get_string(body, "prompt")) {
 		openai_refuse(r, 400, "prompt", NULL, "prompt is %s, want a string",
 		              json_type_name(json_get(body, "prompt")));
+		json_free(body);
+		return;
+	}
+	if (!openai_take_bool(r, body, "add_special_tokens", &add_special)) {
 		json_free(body);
 		return;
 	}

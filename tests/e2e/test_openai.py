@@ -265,6 +265,10 @@ class Tokens(OpenAITest):
         for path, body, status, words, param in (
                 ("/tokenize", {"model": "rope-demo"}, 400, "prompt is absent", "prompt"),
                 ("/tokenize", {"model": "rope-demo", "prompt": 3}, 400, "prompt is number", "prompt"),
+                ("/tokenize", {"model": "rope-demo", "prompt": "a", "add_special_tokens": "no"}, 400,
+                 "add_special_tokens is string, want true or false", "add_special_tokens"),
+                ("/tokenize", {"model": "rope-demo", "prompt": "a", "add_special_tokens": 0}, 400,
+                 "add_special_tokens is number", "add_special_tokens"),
                 ("/tokenize", {"model": "nope", "prompt": "a"}, 404, "nope", "model"),
                 ("/tokenize", {"model": 3, "prompt": "a"}, 400, "model is number", "model"),
                 ("/detokenize", {"model": "rope-demo"}, 400, "tokens is absent", "tokens"),
