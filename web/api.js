@@ -49,8 +49,6 @@ const posted = (body, headers = {}) =>
 
 const parseLines = (text) => text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 
-const list = (body) => (Array.isArray(body) ? body : (body?.data ?? []));
-
 export const jobPath = (id, rest = '') => `${BASE}/jobs/${encodeURIComponent(id)}${rest}`;
 
 export const gatePath = (name, rest = '') => `${BASE}/gates/${encodeURIComponent(name)}${rest}`;
@@ -61,18 +59,17 @@ export const curvePath = (ids, metric) => `${BASE}/curve.svg?jobs=${ids.join(','
 
 export const api = {
 	health: () => call('/healthz'),
-	models: async () => list(await call(`${BASE}/models`)),
-	tasks: async () => list(await call(`${BASE}/tasks`)),
-	datasets: async () => list(await call(`${BASE}/datasets`)),
-	workers: async () => list(await call(`${BASE}/workers`)),
+	models: async () => (await call(`${BASE}/models`)).data,
+	tasks: async () => (await call(`${BASE}/tasks`)).data,
+	datasets: async () => (await call(`${BASE}/datasets`)).data,
+	workers: async () => (await call(`${BASE}/workers`)).data,
 
 	/* {data, next} of the page below job `after` (0: from the newest). */
-	async jobs(limit, after = 0) {
+	jobs(limit, after = 0) {
 		const query = new URLSearchParams({ limit });
 		if (after)
 			query.set('after', after);
-		const body = await call(`${BASE}/jobs?${query}`);
-		return { data: list(body), next: body?.next ?? null };
+		return call(`${BASE}/jobs?${query}`);
 	},
 	job: (id) => call(jobPath(id)),
 
@@ -88,18 +85,17 @@ export const api = {
 	remove: (id) => call(jobPath(id), { method: 'DELETE' }),
 	submit: (job, idempotencyKey) => call(`${BASE}/jobs`, posted(job, { 'Idempotency-Key': idempotencyKey })),
 
-	gates: async () => list(await call(`${BASE}/gates`)),
+	gates: async () => (await call(`${BASE}/gates`)).data,
 	gate: (name) => call(gatePath(name)),
 
 	/* {data, next} of a gate's runs below run `after` (0: from the newest); branch '': of all. */
-	async runs(name, { limit, after = 0, branch = '' }) {
+	runs(name, { limit, after = 0, branch = '' }) {
 		const query = new URLSearchParams({ limit });
 		if (after)
 			query.set('after', after);
 		if (branch)
 			query.set('branch', branch);
-		const body = await call(gatePath(name, `/runs?${query}`));
-		return { data: list(body), next: body?.next ?? null };
+		return call(gatePath(name, `/runs?${query}`));
 	},
 	run: (name, id) => call(gatePath(name, `/runs/${id}`)),
 
@@ -111,7 +107,7 @@ export const api = {
 		return call(`${BASE}/history?${query}`);
 	},
 
-	baselines: async () => list(await call(`${BASE}/baselines`)),
+	baselines: async () => (await call(`${BASE}/baselines`)).data,
 	baseline: (name) => call(baselinePath(name)),
 
 	/* A new baseline; or, with the ETag of the one that it replaces, a new version: a 412 when somebody else made one

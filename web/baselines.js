@@ -2,9 +2,7 @@
 
 import { ApiError, api, baselinePath } from '/api.js';
 import { h, setHidden, setText } from '/dom.js';
-import { age, dateTime } from '/format.js';
-
-const timeOf = (b) => Date.parse(b.created_at) || 0;
+import { age, dateTime, timeOf } from '/format.js';
 
 /* -- the list --------------------------------------------------------------------------------------- */
 
@@ -19,7 +17,7 @@ async function fillVersions(node, name) {
 		const { history } = await api.baseline(name);
 		const file = (v) => ({ href: baselinePath(name, `/evidence?version=${v}`), download: `${name}-${v}.json` });
 		node.replaceChildren(...history.map(({ version, ...v }) => h('li', {}, `version ${version}`,
-			h('span', { class: 'quiet' }, ` ${dateTime(timeOf(v))} · `), h('a', file(version), 'JSON'))));
+			h('span', { class: 'quiet' }, ` ${dateTime(timeOf(v.created_at))} · `), h('a', file(version), 'JSON'))));
 	} catch (error) {
 		if (!(error instanceof ApiError))
 			throw error;
@@ -32,7 +30,7 @@ function row(b) {
 	const more = h('details', { ontoggle: () => more.open && fillVersions(versions, b.name) },
 		h('summary', {}, b.version > 1 ? `${b.version} versions` : '1 version'), versions);
 	return h('li', { class: 'baseline' }, h('strong', {}, b.name),
-		h('span', { class: 'quiet' }, `version ${b.version}, ${age(timeOf(b))}`),
+		h('span', { class: 'quiet' }, `version ${b.version}, ${age(timeOf(b.created_at))}`),
 		h('ul', { class: 'results' }, (b.results ?? []).map(resultLine)), more);
 }
 

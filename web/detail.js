@@ -127,7 +127,7 @@ export class Detail {
 			return null;
 		const units = job.error.units ?? [];
 		const listed = `Units: ${units.slice(0, 20).join(', ')}${units.length > 20 ? ', …' : ''}`;
-		return h('div', { class: 'form-alert' }, h('strong', {}, 'Failed: '), job.error.message ?? text(job.error),
+		return h('div', { class: 'form-alert' }, h('strong', {}, 'Failed: '), job.error.message,
 			units.length > 0 && h('p', {}, listed));
 	}
 
@@ -169,7 +169,7 @@ export class Detail {
 	browser(job) {
 		if (isActive(job) || !job.links?.items)
 			return null;
-		const of = `${job.id} ${timeOf(job, 'finished')}`;
+		const of = `${job.id} ${timeOf(job.finished_at)}`;
 		if (this.browserOf !== of)
 			this.items = new Items(job);
 		this.browserOf = of;
@@ -198,13 +198,12 @@ export class Detail {
 			...Object.entries(params).map(([name, value]) => [labelOf(name), value === null ? 'not set' : value]),
 			['Device', job.engine?.device], ['Number format', job.engine?.dtype],
 			['Position override', job.engine?.position], ['Priority', job.priority || null], ['Tags', tags],
-			...['created', 'started', 'finished'].map((what) => [labelOf(what), this.time(job, what)])],
+			...['created', 'started', 'finished'].map((what) => [labelOf(what), this.time(job[`${what}_at`])])],
 		h('details', {}, h('summary', {}, 'As curl'), h('pre', { class: 'scroll', tabindex: '0' }, curlOf(job, this.tasks().get(job.task)))));
 	}
 
-	time(job, what) {
-		const at = timeOf(job, what);
-		return at ? dateTime(at) : null;
+	time(text) {
+		return text ? dateTime(timeOf(text)) : null;
 	}
 
 	pinsPart(job, result) {

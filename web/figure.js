@@ -1,10 +1,10 @@
 /* A panel that shows what a metric came to in one job or several: title, choice of metric, cautions, a
  * chart (Chart.js), a legend, the values as a table, CSV. What kind of chart is the subclass's: Curve,
- * Bars.
+ * Bars, History.
  *
  * A subclass has: choices() -> [[metric, label]], has(series, metric), title(), drawable() -> whether
  * there is something to draw, chart(colours) -> Chart.js's { type, data, options, plugins }, table() ->
- * [head, rows] of text, csv(); and may have place(), svgPath(), height(), describe(). */
+ * [head, rows] of text, csv(); and may have swatch(s), svgPath(), height(), describe(). */
 
 import { h, reconcile, setAttr, setHidden, setText } from '/dom.js';
 import { cautions, labelSeries } from '/series.js';

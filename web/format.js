@@ -104,11 +104,10 @@ export function age(then, now = Date.now()) {
 export const dateTime = (ms) =>
 	new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
-/* A time of the API: Unix milliseconds, or RFC 3339 text; 0 when there is none. */
-export function timeOf(job, what) {
-	const value = job[`${what}_ms`] ?? job[`${what}_at`] ?? job[what] ?? 0;
-	return typeof value === 'string' ? Date.parse(value) || 0 : value;
-}
+/* A time of the API, RFC 3339 text or null, in Unix milliseconds; 0 when there is none. */
+export const timeOf = (text) => Date.parse(text) || 0;
+
+export const shortCommit = (commit) => (/^[0-9a-f]{12,}$/.test(commit ?? '') ? commit.slice(0, 8) : (commit ?? ''));
 
 /* {"type":"yarn","factor":4} -> "YaRN ×4". */
 export function scheme(position) {

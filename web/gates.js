@@ -5,7 +5,7 @@
 import { api, gatePath } from '/api.js';
 import { baselineList } from '/baselines.js';
 import { announce, h, setText } from '/dom.js';
-import { age, count } from '/format.js';
+import { age, count, shortCommit, timeOf } from '/format.js';
 import { History } from '/history.js';
 import { isActive, newProgress, noteProgress, showProgress } from '/jobs.js';
 import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip } from '/verdict.js';
@@ -13,12 +13,13 @@ import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip } fr
 const RUNS = 50; /* a page */
 
 const href = (gate, run) => `#/gates/${encodeURIComponent(gate)}${run ? `/runs/${run}` : ''}`;
-const timeOf = (x) => Date.parse(x.at ?? x.finished_at ?? x.created_at) || 0;
-const shortCommit = (commit) => (/^[0-9a-f]{12,}$/.test(commit ?? '') ? commit.slice(0, 8) : (commit ?? ''));
 const isOpen = (run) => ['measuring', 'judging'].includes(run.state);
 
 /* Says how long ago something was, and keeps saying it: see refreshAges. */
-const ageNode = (x) => h('span', { 'data-at': timeOf(x) }, age(timeOf(x)));
+function ageNode(x) {
+	const at = timeOf(x.at ?? x.finished_at ?? x.created_at);
+	return h('span', { 'data-at': at }, age(at));
+}
 
 function refreshAges(root) {
 	for (const node of root.querySelectorAll('[data-at]'))

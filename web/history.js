@@ -6,10 +6,9 @@ import { linearTicks } from '/axes.js';
 import { errorBars } from '/curve.js';
 import { h, reconcile, setHidden } from '/dom.js';
 import { Figure } from '/figure.js';
-import { count, dateTime, measureText, metricLabel } from '/format.js';
+import { count, dateTime, measureText, metricLabel, shortCommit, timeOf } from '/format.js';
 import { csvLines } from '/series.js';
 
-const shortCommit = (commit) => (/^[0-9a-f]{12,}$/.test(commit ?? '') ? commit.slice(0, 8) : (commit ?? ''));
 const isNumber = (v) => typeof v === 'number';
 
 /* A level's line from change to change, and a dashed line at each change with its commit. */
@@ -126,7 +125,7 @@ export class History extends Figure {
 	drawTable() {
 		const head = ['Run', 'Time', 'Commit', 'Branch', 'Model', 'Value'];
 		const run = (p) => h('a', { href: this.href(p.run) }, String(p.run));
-		const cells = (p) => [p.time && dateTime(Date.parse(p.time)), shortCommit(p.commit), p.branch, p.model,
+		const cells = (p) => [p.time && dateTime(timeOf(p.time)), shortCommit(p.commit), p.branch, p.model,
 			measureText(p.value, p.stderr)];
 		this.numbers.replaceChildren(
 			h('thead', {}, h('tr', {}, head.map((t) => h('th', { scope: 'col' }, t)))),
@@ -213,7 +212,7 @@ export class History extends Figure {
 			callbacks: {
 				title: (items) => (items.length ? [items[0].raw.commit, items[0].raw.branch].filter(Boolean).join(' on ') ||
 					`run ${items[0].raw.run}` : ''),
-				label: ({ raw }) => [measureText(raw.y, raw.se), raw.model, raw.time && dateTime(Date.parse(raw.time))]
+				label: ({ raw }) => [measureText(raw.y, raw.se), raw.model, raw.time && dateTime(timeOf(raw.time))]
 					.filter(Boolean),
 			},
 		});

@@ -19,13 +19,11 @@ export function noteProgress(job, now = performance.now()) {
 		return;
 	}
 	const points = (seen.get(job.id) ?? []).filter((p) => now - p.at < 10000);
-	points.push({ at: now, done: job.progress?.done ?? 0 });
+	points.push({ at: now, done: job.progress.done });
 	seen.set(job.id, points);
 }
 
 function rateOf(job) {
-	if (job.progress?.tokens_per_s > 0)
-		return job.progress.tokens_per_s;
 	const points = seen.get(job.id) ?? [];
 	if (points.length < 2)
 		return 0;
@@ -42,15 +40,15 @@ export function newProgress() {
 }
 
 function progressText(job) {
-	const { done = 0, total = 0, unit = 'tokens', eta_s: eta, mfu } = job.progress ?? {};
+	const { done, total, unit, eta_s: eta, mfu } = job.progress;
 	if (job.state === 'queued')
 		return job.waiting ? `waiting: ${job.waiting}` : 'waiting for a worker';
 	if (!total)
 		return 'preparing: reading and tokenizing';
-	const rate = unit === 'tokens' ? rateOf(job) : 0;
+	const rate = rateOf(job);
 	return [
 		`${Math.floor((100 * done) / total)} %`, `${compact(done)} of ${compact(total)} ${unit}`,
-		rate > 0 && `${compact(rate)} tokens/s`, mfu > 0 && `${Math.round(100 * mfu)} % of peak`,
+		rate > 0 && `${compact(rate)} ${unit}/s`, mfu > 0 && `${Math.round(100 * mfu)} % of peak`,
 		eta > 0 && `${duration(Math.max(1, Math.round(eta)))} left`,
 	].filter(Boolean).join(' · ');
 }
@@ -60,7 +58,7 @@ export function showProgress(node, job) {
 	setHidden(node, !isActive(job));
 	if (!isActive(job))
 		return;
-	const { done = 0, total = 0 } = job.progress ?? {};
+	const { done, total } = job.progress;
 	if (job.state === 'queued' || total > 0)
 		setAttr(bar, 'value', total > 0 ? done / total : 0);
 	else
@@ -86,7 +84,7 @@ export function titleOf(job, models) {
 }
 
 function whenText(job) {
-	const [created, started, finished] = ['created', 'started', 'finished'].map((w) => timeOf(job, w));
+	const [created, started, finished] = [job.created_at, job.started_at, job.finished_at].map(timeOf);
 	if (finished && started)
 		return `${age(finished)}, took ${duration((finished - started) / 1000)}`;
 	return age(finished || started || created);
@@ -94,7 +92,7 @@ function whenText(job) {
 
 function outcomeText(job) {
 	if (job.state === 'failed')
-		return job.error?.message ?? job.error?.detail ?? 'failed';
+		return job.error?.message ?? 'failed';
 	return job.warnings?.length ? `${job.warnings.length} warning${job.warnings.length > 1 ? 's' : ''}` : '';
 }
 

@@ -117,7 +117,7 @@ function readHash() {
 		figure.wish = query.get('metric');
 }
 
-const resultKey = (job) => `${job.id} ${timeOf(job, 'finished')}`;
+const resultKey = (job) => `${job.id} ${timeOf(job.finished_at)}`;
 
 /* `listed`: the job in the list, or undefined when it is older than what the list shows. */
 async function fetchResult(id, listed) {
@@ -198,15 +198,13 @@ function showList() {
 	setHidden($('jobs-empty'), jobs.length > 0);
 }
 
-const deviceOf = (w) => (typeof w.device === 'object' ? w.device?.device : w.device) ?? w.spec ?? w.name ?? '';
-
 function showWorkers() {
 	const row = () =>
 		h('li', {}, ['worker-name', 'chip', 'quiet'].map((name) => h('span', { class: name })));
 	reconcile($('workers'), state.workers.map((w, i) => ({ ...w, i })), (w) => w.i, row, (node, w) => {
 		const [name, chip, facts] = node.children;
-		setText(name, deviceOf(w));
-		setText(chip, (w.state ?? '').replaceAll('_', ' '));
+		setText(name, w.device ?? w.spec);
+		setText(chip, w.state.replaceAll('_', ' '));
 		chip.className = `chip worker-${w.state}`;
 		const machine = w.device_name ?? (w.signature ?? '').split('; ').slice(1, 3).join(' · ');
 		const memory = w.memory_bytes > 0 && `${(w.memory_bytes / 2 ** 30).toFixed(1)} GB free`;

@@ -65,7 +65,7 @@ export function labelSeries(all) {
 
 /* -- bars ------------------------------------------------------------------------------------------- */
 
-export const ACCURACIES = 'accuracies'; /* stands for all fractions of a task without parts */
+const ACCURACIES = 'accuracies'; /* stands for all fractions of a task without parts */
 
 const distinctOf = (list) => [...new Set(list)];
 

@@ -8,7 +8,7 @@ import { compact, count, labelOf, scheme, sentence } from '/format.js';
 
 const N_PLAIN = 3; /* parameters that are shown at once; the rest stand under "More parameters" */
 
-const nameOf = (x) => (typeof x === 'string' ? x : x.name);
+const nameOf = (x) => x.name;
 
 /* -- fields ----------------------------------------------------------------------------------------- */
 
@@ -32,10 +32,6 @@ function readInt(text) {
 
 const show = (value) => (Array.isArray(value) ? value.join(', ') : String(value ?? ''));
 
-function choicesOf(param) {
-	return Array.isArray(param.choices) ? param.choices : String(param.choices ?? '').split('|').filter(Boolean);
-}
-
 function paramControl(param) {
 	const fallback = param.default;
 	if (param.type === 'boolean') {
@@ -44,7 +40,7 @@ function paramControl(param) {
 		return [box, () => box.checked];
 	}
 	if (param.type === 'choice') {
-		const select = h('select', {}, choicesOf(param).map((c) => h('option', { value: c }, c)));
+		const select = h('select', {}, param.choices.map((c) => h('option', { value: c }, c)));
 		select.value = show(fallback);
 		return [select, () => select.value];
 	}
@@ -63,8 +59,8 @@ function paramControl(param) {
 }
 
 function rangeText(param) {
-	const [min, max] = param.range ?? [param.min, param.max];
-	if (typeof min !== 'number' || param.type === 'choice' || param.type === 'boolean')
+	const { min, max } = param;
+	if (typeof min !== 'number')
 		return '';
 	return max > 1e9 ? `, at least ${count(min)}` : `, ${count(min)} to ${count(max)}`;
 }
@@ -83,7 +79,7 @@ function fits(dataset, task) {
 /* A model in a line, or what is wrong with it. */
 function facts(model) {
 	if (model.error)
-		return String(model.error.message ?? model.error);
+		return model.error.message;
 	const { position, n_params: size, n_ctx: context } = model;
 	return [scheme(position), size && `${compact(size)} parameters`, context && `context ${context}`]
 		.filter(Boolean).join(' · ');
@@ -179,7 +175,7 @@ export class SubmitForm {
 	}
 
 	currentTask() {
-		return this.tasks.find((t) => nameOf(t) === this.task.control.value);
+		return this.tasks.find((t) => t.name === this.task.control.value);
 	}
 
 	/* Those whose files the task can read first; the rest stand apart, since a name may mislead. Until
@@ -199,13 +195,13 @@ export class SubmitForm {
 
 	/* Of the names that fit, the task's own data, else some that is not known to be another task's. */
 	suggestion(task, names) {
-		const known = (name) => this.datasets.find((d) => nameOf(d) === name)?.known_as ?? null;
+		const known = (name) => this.datasets.find((d) => d.name === name)?.known_as ?? null;
 		return names.find((name) => known(name) === task.name) ?? names.find((name) => name === task.name) ??
 			(task.generated_by ? undefined : names.find((name) => known(name) === null));
 	}
 
 	showDataset() {
-		const d = this.datasets.find((x) => nameOf(x) === this.dataset.control.value);
+		const d = this.datasets.find((x) => x.name === this.dataset.control.value);
 		const size = d?.bytes ? compact(d.bytes).replace(/[a-zA-Z]?$/, ' $&B') : '';
 		const have = [d?.official && `the official ${d.known_as}`, d?.official === false && `not the official ${d.known_as}`,
 			d?.n_items && `${count(d.n_items)} items`, d?.files > 1 && `${count(d.files)} files`, size];
@@ -222,7 +218,7 @@ export class SubmitForm {
 	}
 
 	setWorkers(workers) {
-		const devices = workers.map((w) => (typeof w.device === 'string' ? w.device : w.device?.device));
+		const devices = workers.map((w) => w.device);
 		this.fill(this.device.control, ['', ...new Set(devices.filter(Boolean))], '', (d) => d || 'any');
 	}
 
@@ -267,9 +263,8 @@ export class SubmitForm {
 
 	showTask() {
 		this.shownTask = this.task.control.value;
-		const task = this.tasks.find((t) => nameOf(t) === this.shownTask);
-		const list = task?.params ?? task?.parameters ?? [];
-		this.params = list.map(paramField);
+		const task = this.tasks.find((t) => t.name === this.shownTask);
+		this.params = (task?.params ?? []).map(paramField);
 		this.plain.replaceChildren(...this.params.slice(0, N_PLAIN).map((f) => f.node));
 		this.rest.replaceChildren(...this.params.slice(N_PLAIN).map((f) => f.node));
 		setHidden(this.more, this.params.length <= N_PLAIN);

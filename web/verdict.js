@@ -96,7 +96,7 @@ function allowedOf(rule) {
 
 /* [delta, lower, upper] in units of what is allowed, or null where there is nothing to draw. A bound that is null is
  * infinite; one that is not there is none. */
-export function boundsOf(rule) {
+function boundsOf(rule) {
 	const unit = allowedOf(rule);
 	if (!isNumber(rule.delta) || !(unit > 0))
 		return null;
@@ -106,7 +106,7 @@ export function boundsOf(rule) {
 
 /* The axis of all rows: at least -1.2 to 3, and not so wide that what is allowed cannot be seen; what is beyond is cut,
  * and marked. */
-export function axisOf(rules) {
+function axisOf(rules) {
 	const all = rules.map(boundsOf).filter(Boolean).flat();
 	const low = Math.max(-3, Math.min(-1.2, ...all));
 	const high = Math.min(4.5, Math.max(3, ...all));
