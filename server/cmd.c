@@ -34,29 +34,47 @@ err_code cmd_check_threads(const char *value, struct err *e)
 	return ERR_OK;
 }
 
+err_code cmd_check_json(const char *value, struct err *e)
+{
+	struct json *j = NULL;
+	bool good = !json_parse(value, strlen(value), &j, e) && json_is_object(j);
+
+	json_free(j);
+	return good ? ERR_OK : err_set(e, ERR_INPUT, "is not a JSON object");
+}
+
+err_code cmd_put_params(const struct options *o, const struct task *t, struct json_writer *w, struct err *e)
+{
+	size_t n;
+	const char *const *sets = options_all(o, "--set", &n);
+
+	for (size_t i = 0; i < n; i++) {
+		size_t len = strcspn(sets[i], "=");
+
+		if (task_param_parse(t, sets[i], w, e))
+			return err_wrap(e, "--set");
+		for (size_t k = 0; k < i; k++)
+			if (strcspn(sets[k], "=") == len && !memcmp(sets[k], sets[i], len))
+				return err_set(e, ERR_INPUT, "--set: %.*s is given twice", (int)len, sets[i]);
+	}
+	return ERR_OK;
+}
+
 err_code cmd_read_params(const struct options *o, const struct task *t, struct json **out, struct err *e)
 {
 	struct buf given = BUF_INIT(1 << 20), effective = BUF_INIT(1 << 20);
 	struct json_writer w = JSON_WRITER(&given);
-	const char *const *sets;
 	struct json *j = NULL;
-	size_t n;
-	err_code rc = ERR_OK;
+	err_code rc;
 
-	sets = options_all(o, "--set", &n);
 	json_begin_object(&w, NULL);
-	for (size_t i = 0; i < n && !rc; i++)
-		rc = task_param_parse(t, sets[i], &w, e);
+	rc = cmd_put_params(o, t, &w, e);
 	json_end_object(&w);
 	if (!rc)
 		rc = buf_check(&given, "--set", e);
+	if (!rc && (json_parse(buf_str(&given), given.len, &j, e) || task_params(t, j, &effective, e)))
+		rc = err_wrap(e, "--set");
 	if (!rc)
-		rc = json_parse(buf_str(&given), given.len, &j, e);
-	if (!rc)
-		rc = task_params(t, j, &effective, e);
-	if (rc)
-		err_wrap(e, "--set");
-	else
 		rc = json_parse(buf_str(&effective), effective.len, out, e);
 	json_free(j);
 	buf_release(&given);

@@ -30,7 +30,9 @@ int cmd_compare(int argc, char **argv);
 /* Prints "fathom <name>: message" on stderr and returns 2. */
 int cmd_error(const char *name, const struct err *e);
 
-/* --set key=value... to effective parameters; json_free them. */
+/* --set key=value... as members of the object that is open. */
+err_code cmd_put_params(const struct options *o, const struct task *t, struct json_writer *w, struct err *e);
+/* The same to effective parameters; json_free them. */
 err_code cmd_read_params(const struct options *o, const struct task *t, struct json **out, struct err *e);
 
 /* Rows that the tables of commands share which evaluate in this process. */
@@ -41,7 +43,7 @@ err_code cmd_read_params(const struct options *o, const struct task *t, struct j
 	 "cpu; cuda:N, a GPU by number; auto: the first GPU if there is one, else the CPU", 0, NULL},                  \
 	{"--dtype", "DTYPE", NULL, "auto", "auto (f32 on a CPU, bf16 on a GPU), f32, bf16, f16", 0, NULL},             \
 	{"--threads", "N", NULL, "0", "CPU threads; 0: all that this process may use", 0, cmd_check_threads},          \
-	{"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, NULL}
+	{"--position", "JSON", NULL, NULL, "position override, as {\"type\":\"yarn\",\"factor\":4}", 0, cmd_check_json}
 /* clang-format on */
 
 /* `fathom run` with options that are parsed: CMD_RUN_OPTIONS, --model --data --format --items --out. Messages begin
@@ -54,6 +56,7 @@ int cmd_print_task_help(const char *command, const char *task);
 err_code cmd_check_format(const char *value, struct err *e);
 err_code cmd_check_threads(const char *value, struct err *e);
 err_code cmd_check_pair(const char *value, struct err *e); /* KEY=VALUE */
+err_code cmd_check_json(const char *value, struct err *e); /* an object */
 
 /* The file of a gate; its text is appended to `text` (NULL: not wanted). The error names the file and the pointer. */
 struct gate;

@@ -302,10 +302,13 @@ static err_code make(struct call *c, struct err *e)
 		goto out;
 	jobs = mem_zalloc(g->n_measures, sizeof *jobs, e);
 	rc = jobs ? measure(c, g, jobs, e) : e->code;
-	if (!rc && file.f)
+	if (!rc && file.f) {
 		rc = gate_client_export_jobs(&c->server, jobs, g->n_measures, &file, e);
-	else if (!rc)
+		if (!rc)
+			printf("baseline %s\n", arg(c, 0));
+	} else if (!rc) {
 		rc = set_ids(c, jobs, g->n_measures, e);
+	}
 out:
 	free(jobs);
 	gate_free(g);
@@ -317,11 +320,13 @@ out:
 
 static const struct action {
 	const char *name;
-	size_t min, max; /* arguments */
+	const char *args; /* as the help has them */
+	size_t min, max;  /* how many */
 	err_code (*run)(struct call *c, struct err *e);
 } actions[] = {
-    {"list", 0, 0, list},        {"make", 1, 1, make},     {"set", 2, 1000, set_jobs},
-    {"import", 2, 1000, import}, {"export", 1, 2, export}, {"delete", 1, 1, delete},
+    {"list", "no arguments", 0, 0, list},      {"make", "NAME|FILE", 1, 1, make},
+    {"set", "NAME JOB...", 2, 1000, set_jobs}, {"import", "NAME FILE...", 2, 1000, import},
+    {"export", "NAME [FILE]", 1, 2, export},   {"delete", "NAME", 1, 1, delete},
 };
 #define N_ACTIONS (sizeof actions / sizeof *actions)
 
@@ -345,7 +350,7 @@ static err_code run(struct call *c, struct err *e)
 		if (strcmp(a->name, name) != 0)
 			continue;
 		if (n_args(c) < a->min || n_args(c) > a->max)
-			return err_set(e, ERR_INPUT, "%s takes other arguments (--help shows them)", name);
+			return err_set(e, ERR_INPUT, "%s takes %s", name, a->args);
 		return a->run(c, e);
 	}
 	return err_set(e, ERR_INPUT, "%s%.100s%s: list, make, set, import, export or delete is needed",

@@ -16,7 +16,8 @@ static err_code check_url(const char *value, struct err *e)
 }
 
 static const struct option_spec specs[] = {
-    {"--datasets", "DIR", "FATHOM_DATASETS", "data", "the folder of datasets: NAME becomes a folder in it", 0, NULL},
+    {"--datasets", "DIR", "FATHOM_DATASETS", "data",
+     "the folder of datasets, made if need be: NAME becomes a folder in it", 0, NULL},
     {"--mirror", "URL", "FATHOM_MIRROR", NULL,
      "take NAME/FILE from below this address rather than from the publisher; checksums are the same", 0, check_url},
 };
@@ -102,6 +103,7 @@ static err_code fetch_all(const struct options *o, struct err *e)
 	for (size_t i = 0; i < options_n_args(o); i++)
 		if (!find_entry(options_arg(o, i), e))
 			return e->code;
+	(void)mkdir(dir, 0777); /* the first dataset makes the folder */
 	if (stat(dir, &st) || !S_ISDIR(st.st_mode))
 		return err_set(e, ERR_INPUT, "--datasets '%.200s': no such folder", dir);
 	for (size_t i = 0; i < options_n_args(o); i++)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/utf8.h"
 #include "server/client.h"
 #include "server/cmd.h"
 #include "server/report.h"
@@ -30,12 +31,26 @@ static void put_query(struct buf *path, const struct options *o)
 	}
 }
 
+#define WHY_MAX 60 /* bytes of why there is no result */
+
+static void put_why(struct buf *out, const char *why)
+{
+	size_t len = strlen(why);
+	bool cut = len > WHY_MAX;
+
+	buf_append(out, why, utf8_valid_prefix(why, cut ? WHY_MAX : len));
+	if (cut)
+		buf_puts(out, "...");
+}
+
 static err_code add_job(struct client_table *t, const struct json *job, struct err *e)
 {
 	const struct json *progress = json_get(job, "progress");
 	char id[24], percent[16] = "", when[CLIENT_TIME];
 	double done, total;
 	const struct json *headline = json_get(job, "headline");
+	const char *waiting = json_get_string(job, "waiting");
+	const char *why = waiting ? waiting : json_get_string(json_get(job, "error"), "message");
 	struct buf result = BUF_INIT(1000);
 	int64_t n = 0;
 	err_code rc;
@@ -46,6 +61,8 @@ static err_code add_job(struct client_table *t, const struct json *job, struct e
 		snprintf(percent, sizeof percent, "%.0f %%", done / total * 100);
 	if (json_is_object(headline))
 		report_metric(headline, &result);
+	else if (why)
+		put_why(&result, why);
 	rc = client_table_add(t,
 	                      (const char *const[]){id, json_get_string(job, "state"), percent,
 	                                            json_get_string(job, "model"), json_get_string(job, "task"),

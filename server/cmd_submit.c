@@ -15,15 +15,6 @@ static err_code check_number(const char *value, struct err *e)
 	return *value && !*end ? ERR_OK : err_set(e, ERR_INPUT, "is not a number");
 }
 
-static err_code check_json(const char *value, struct err *e)
-{
-	struct json *j = NULL;
-	err_code rc = json_parse(value, strlen(value), &j, e);
-
-	json_free(j);
-	return rc;
-}
-
 static const struct option_spec specs[] = {
     CLIENT_OPTION,
     {"--model", "NAME", NULL, NULL, "a model of the server (fathom models lists them)", 0, NULL},
@@ -32,7 +23,8 @@ static const struct option_spec specs[] = {
     {"--set", "KEY=VALUE", NULL, NULL, "a parameter of the task: --set lengths=1024,4096", 1, cmd_check_pair},
     {"--device", "NAME", NULL, NULL, "auto, cpu, cuda or cuda:N", 0, NULL},
     {"--dtype", "NAME", NULL, NULL, "auto, f32, bf16 or f16", 0, NULL},
-    {"--position", "JSON", NULL, NULL, "another position scaling: '{\"type\":\"yarn\",\"factor\":4}'", 0, check_json},
+    {"--position", "JSON", NULL, NULL, "another position scaling: '{\"type\":\"yarn\",\"factor\":4}'", 0,
+     cmd_check_json},
     {"--name", "TEXT", NULL, NULL, "the job's name", 0, NULL},
     {"--tag", "KEY=VALUE", NULL, NULL, "a tag, for finding it again", 1, cmd_check_pair},
     {"--priority", "N", NULL, NULL, "higher ones run first", 0, check_number},
@@ -59,16 +51,16 @@ static void put_engine(struct json_writer *w, const struct options *o)
 
 static err_code put_params(struct json_writer *w, const struct options *o, struct err *e)
 {
-	size_t n;
-	const char *const *sets = options_all(o, "--set", &n);
-	const struct task *t = n ? task_find(options_get(o, "--task"), e) : NULL;
+	const struct task *t;
 
-	if (n && !t)
-		return e->code;
+	if (!options_count(o, "--set"))
+		return ERR_OK;
+	t = task_find(options_get(o, "--task"), e);
+	if (!t)
+		return err_wrap(e, "--task");
 	json_begin_object(w, "params");
-	for (size_t i = 0; i < n; i++)
-		if (task_param_parse(t, sets[i], w, e))
-			return err_wrap(e, "--set %s", sets[i]);
+	if (cmd_put_params(o, t, w, e))
+		return e->code;
 	json_end_object(w);
 	return ERR_OK;
 }
@@ -80,7 +72,7 @@ static err_code write_body(struct buf *b, const struct options *o, struct err *e
 
 	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
 		if (!options_get(o, needed[i]))
-			return err_set(e, ERR_INPUT, "option %s is needed", needed[i]);
+			return err_set(e, ERR_INPUT, "%s is missing", needed[i]);
 	if (options_no_args(o, e))
 		return e->code;
 	json_begin_object(&w, NULL);

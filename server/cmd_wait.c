@@ -66,6 +66,32 @@ static void draw(const char *what, const struct json *job)
 	        done / total * 100, done_text, total_text, eta);
 }
 
+/* Where there is no terminal: a line for each long poll, if it says something new, so that a log does not fall silent;
+ * of a job just begun, only why it waits. */
+static void tell(const struct json *job, bool first, char said[300])
+{
+	const struct json *progress = json_get(job, "progress");
+	const char *waiting = json_get_string(job, "waiting");
+	char line[300], eta[40];
+	double done = 0, total = 0;
+	int64_t id = 0;
+	int n;
+
+	json_get_integer(job, "id", &id);
+	n = snprintf(line, sizeof line, "job %lld %s", (long long)id, json_get_string(job, "state"));
+	json_get_number(progress, "done", &done);
+	json_get_number(progress, "total", &total);
+	put_eta(eta, progress);
+	if (waiting)
+		snprintf(line + n, sizeof line - (size_t)n, ": %.200s", waiting);
+	else if (total > 0)
+		snprintf(line + n, sizeof line - (size_t)n, ": %.0f %%%s", done / total * 100, eta);
+	if ((first && !waiting) || !strcmp(line, said))
+		return;
+	strcpy(said, line);
+	fprintf(stderr, "%s\n", line);
+}
+
 void client_show_job(const char *what, const struct json *job, bool final)
 {
 	bool watch = isatty(STDERR_FILENO);
@@ -110,9 +136,9 @@ static err_code poll_job(struct client *c, int64_t id, bool watch, bool look, ch
  * look does not wait. */
 static err_code follow(struct client *c, int64_t id, struct json **last, struct err *e)
 {
-	bool watch = isatty(STDERR_FILENO), answered = false;
+	bool watch = isatty(STDERR_FILENO), answered = false, first;
 	double lost_s = 0;
-	char etag[100] = "";
+	char etag[100] = "", said[300] = "";
 	struct json *job;
 	err_code rc;
 
@@ -127,6 +153,7 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 		}
 		if (rc)
 			break;
+		first = !answered;
 		answered = true;
 		lost_s = 0;
 		if (!job)
@@ -135,9 +162,11 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 			draw("", job);
 		if (client_job_is_final(job))
 			break;
-		json_free(job);
 		if (watch)
 			clock_sleep_ms(MIN_INTERVAL_MS);
+		else
+			tell(job, first, said);
+		json_free(job);
 	}
 	if (watch && answered)
 		fputs("\r\033[K", stderr);

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@ static err_code split_address(const char *address, char host[256], char port[16]
 	size_t len = colon ? (size_t)(colon - address) : 0;
 	bool bracketed = len >= 2 && address[0] == '[' && colon[-1] == ']';
 
-	if (!colon || !colon[1] || strlen(colon + 1) > 5 || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+	if (!colon || !len || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1))
 		return err_set(e, ERR_INPUT, "'%.200s' is not HOST:PORT or [IPV6]:PORT", address);
 	if (bracketed) {
 		address++;
@@ -24,6 +25,8 @@ static err_code split_address(const char *address, char host[256], char port[16]
 	} else if (memchr(address, ':', len)) {
 		return err_set(e, ERR_INPUT, "'%.200s': an IPv6 address needs brackets: [::1]:8080", address);
 	}
+	if (strlen(colon + 1) > 5 || strtoul(colon + 1, NULL, 10) > 65535)
+		return err_set(e, ERR_INPUT, "'%.200s': a port is a number from 0 to 65535", address);
 	if (!len || len > 255)
 		return err_set(e, ERR_INPUT, "'%.200s': a host of %zu characters", address, len);
 	snprintf(host, 256, "%.*s", (int)len, address);

@@ -80,8 +80,10 @@ static int dispatch(int argc, char **argv)
 		return c->run(2, help_argv);
 	}
 	if (*name)
-		fprintf(stderr, "fathom: unknown command '%s'\n\n", argc > 2 && !strcmp(name, "help") ? argv[2] : name);
-	print_usage(stderr);
+		fprintf(stderr, "fathom: unknown command '%s' (fathom --help lists them)\n",
+		        argc > 2 && !strcmp(name, "help") ? argv[2] : name);
+	else
+		print_usage(stderr);
 	return 2;
 }
 

@@ -96,9 +96,10 @@ static size_t find_spec(const struct option_spec *specs, size_t n, const char *f
 static err_code add_checked(struct options *o, size_t i, const char *value, const char *source, struct err *e)
 {
 	const struct option_spec *s = &o->specs[i];
+	struct err why;
 
-	if (s->check && s->check(value, e))
-		return err_wrap(e, "%s '%.100s'", source, value);
+	if (s->check && s->check(value, &why))
+		return err_set(e, why.code, "%s: '%.100s' %s", source, value, why.msg);
 	return values_add(&o->values[i], value, e);
 }
 

@@ -14,7 +14,7 @@ struct option_spec {
 	const char *fallback; /* default; NULL: none */
 	const char *help;     /* one line */
 	bool repeat;          /* may be given more than once */
-	err_code (*check)(const char *value, struct err *e); /* NULL: anything */
+	err_code (*check)(const char *value, struct err *e); /* NULL: anything; the message: "is not ..." */
 };
 
 /* Values after options_parse: borrowed from argv, the environment or the table. */

@@ -21,7 +21,7 @@ static err_code open_partial(struct output *o, bool there, struct err *e)
 		return e->code;
 	snprintf(o->partial, n, "%s.partial", o->target);
 	o->f = fopen(o->partial, "we");
-	return o->f ? ERR_OK : err_errno(e, "cannot write '%s'", o->partial);
+	return o->f ? ERR_OK : err_errno(e, "cannot write '%s'", o->path);
 }
 
 err_code output_open(struct output *o, const char *flag, const char *path, struct err *e)

@@ -99,7 +99,7 @@ START_TEST(the_environment_fills_in_and_is_checked)
 	ck_assert_str_eq(options_get(o, "--listen"), "127.0.0.1:8080");
 	options_free(o);
 	setenv("FATHOM_TEST_COUNT", "ten", 1);
-	ck_err(PARSE(&o, &help, &e), ERR_INPUT, "FATHOM_TEST_COUNT 'ten': is not a number", &e);
+	ck_err(PARSE(&o, &help, &e), ERR_INPUT, "FATHOM_TEST_COUNT: 'ten' is not a number", &e);
 	unsetenv("FATHOM_TEST_COUNT");
 	unsetenv("FATHOM_TEST_LISTEN");
 }
@@ -117,7 +117,7 @@ START_TEST(bad_lines_are_refused_by_name)
 	ck_err(PARSE(&o, &help, &e, "--listen"), ERR_INPUT, "--listen needs a value: ADDR:PORT", &e);
 	ck_err(PARSE(&o, &help, &e, "--json=1"), ERR_INPUT, "--json takes no value", &e);
 	ck_err(PARSE(&o, &help, &e, "--count", "1", "--count=2"), ERR_INPUT, "--count is given twice", &e);
-	ck_err(PARSE(&o, &help, &e, "--count", "-1"), ERR_INPUT, "--count '-1': is not a number", &e);
+	ck_err(PARSE(&o, &help, &e, "--count", "-1"), ERR_INPUT, "--count: '-1' is not a number", &e);
 	ck_assert_ptr_null(o);
 }
 END_TEST

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PORT = int(os.environ.get("FATHOM_DEMO_PORT", "8080"))
+PORT = os.environ.get("FATHOM_DEMO_PORT", "8080")
 URL = f"http://127.0.0.1:{PORT}"
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096]
 TOKENS = 8193  # of each novel: two windows at the greatest length
@@ -37,7 +38,12 @@ def call(path, body=None):
 
 
 def start_server(fathom, work):
-    """A running server, with a data directory of its own (made anew, so that the demo starts from nothing)."""
+    """A running server, with a data directory of its own (made anew, so that the demo starts from nothing; not while another
+    demo has it)."""
+    try:
+        socket.create_server(("127.0.0.1", int(PORT))).close()
+    except (OSError, ValueError, OverflowError):
+        sys.exit(f"demo: port {PORT} is in use, or is none; FATHOM_DEMO_PORT=8081 make demo takes another")
     shutil.rmtree(work + "/data", ignore_errors=True)
     log = open(work + "/serve.log", "w", encoding="utf-8")
     command = [fathom, "serve", "--listen", f"127.0.0.1:{PORT}", "--data", work + "/data", "--models", HERE, "--datasets", work]

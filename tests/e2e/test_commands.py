@@ -51,19 +51,36 @@ class Clients(ServerTest):
         self.assertIn(f"job {job} cancelled", waited.stderr)
 
     def test_refusals_exit_with_two_and_say_the_servers_words(self):
-        for arguments, words in ((("submit",), "--model is needed"),
+        for arguments, words in ((("submit",), "--model is missing"),
                                  (self.SUBMIT[:-1] + ("lengths=128,64",), "/params/lengths"),
-                                 (self.SUBMIT[:-1] + ("nope=1",), "nope"),
+                                 (self.SUBMIT[:-1] + ("nope=1",), "nope"), (self.SUBMIT + ("--set", "lengths=8"), "lengths is given twice"),
+                                 (self.SUBMIT + ("--priority", "x"), "--priority: 'x' is not a number"),
+                                 (("baseline", "set", "x"), "set takes NAME JOB..."),
                                  (("submit", "--model", "no", "--task", "pg19", "--data", "books"), "no model 'no'"),
                                  (("wait", "99999"), "no job 99999"), (("wait", "x"), "number"), (("wait",), "number"),
                                  (("cancel", "99999"), "no job 99999"), (("jobs", "--state", "x"), "state"),
                                  (("jobs", "--server", "http://127.0.0.1:1"), "no server answers"),
-                                 (("jobs", "--server", "ftp://x"), "http://"), (("nope",), "unknown command 'nope'"),
+                                 (("jobs", "--server", "ftp://x"), "http://"), (("nope",), "unknown command 'nope' (fathom --help lists them)\n"),
                                  (("wait", "1", "--format", "xml"), "not table")):
             with self.subTest(arguments=arguments):
                 done = self.server.run(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertIn(words, done.stderr)
+
+    def test_a_job_that_waits_says_why_also_where_there_is_no_terminal(self):
+        job = self.server.submit(engine={"device": "cuda:7"})["id"]
+        why = "no worker with device 'cuda:7'"
+        for _ in range(100):
+            if self.server.job(job)["waiting"]:
+                break
+            time.sleep(0.05)
+        waiting = subprocess.Popen([FATHOM, "wait", str(job)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "FATHOM_URL": self.server.url})
+        self.assertEqual(waiting.stderr.readline(), f"job {job} queued: {why}\n")
+        self.assertIn(why, self.server.run("jobs", "--state", "queued").stdout)
+        self.server.run("cancel", str(job))
+        out, err = waiting.communicate(timeout=60)
+        self.assertEqual((waiting.returncode, out, err), (1, "", f"fathom wait: job {job} cancelled\n"))
 
     def test_lists(self):
         self.server.wait(self.server.submit(name="naïve", tags={"lists": "1"})["id"])
@@ -127,10 +144,12 @@ class Stopping(unittest.TestCase):
         try:
             listen = f"127.0.0.1:{server.port}"
             table = [(("--listen", listen), listen), (("--listen", "nonsense"), "nonsense"),
+                     (("--listen", "127.0.0.1:65536"), "a port is a number from 0 to 65535"),
+                     (("--listen", ":8080"), "':8080' is not HOST:PORT"),
                      (("--listen", "127.0.0.1:0", "--models", "/nowhere"), "/nowhere"),
                      (("--listen", "127.0.0.1:0", "--datasets", FATHOM), "not a folder"),
-                     (("--listen", "127.0.0.1:0", "--workers", "gpu"), "--workers 'gpu'"),
-                     (("--listen", "127.0.0.1:0", "--workers", "cuda:"), "--workers 'cuda:'"),
+                     (("--listen", "127.0.0.1:0", "--workers", "gpu"), "--workers: 'gpu'"),
+                     (("--listen", "127.0.0.1:0", "--workers", "cuda:"), "--workers: 'cuda:'"),
                      (("--listen", "127.0.0.1:0"), str(server.data)), (("--listen", "127.0.0.1:0", "extra"), "extra"),
                      (("--listen", "127.0.0.1:0", "--data", "/proc/nope"), None)]
             for more, words in table:

@@ -47,6 +47,7 @@ class Fetch(unittest.TestCase):
         self.assertEqual(sorted(p.name for p in self.target.parent.iterdir()), ["lambada_test.jsonl"])
 
     def test_a_download_that_breaks_off_goes_on_where_it_ended(self):
+        self.datasets.rmdir()  # the first dataset makes it
         mirror = self.mirror([700_000, 500_000])
         done = self.fetch(mirror)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -102,7 +102,7 @@ class TestFrequencies(ServerTest):
         self.assertEqual(svg.read_bytes(), self.server.get(self.path + "/frequencies.svg").body)
         wrong = self.command("--format", "png")
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("'png': is not table, json, csv, markdown or svg", wrong.stderr)
+        self.assertIn("'png' is not table, json, csv, markdown or svg", wrong.stderr)
         missing = self.server.run("frequencies", "--model", str(MODELS / "pope-demo"))
         self.assertEqual((missing.returncode, missing.stderr), (2, "fathom frequencies: --data: a dataset is missing\n"))
         self.assertIn("min_doc_tokens", self.server.run("frequencies", "--help").stdout)

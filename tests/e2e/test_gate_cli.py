@@ -280,10 +280,10 @@ class Local(Workshop):
                  (("gate", *gate, *model, "--server", "http://127.0.0.1:1", "--store", "x", "--baseline", "x"), "local server"),
                  (("gate", *gate, "--model", "no-folder", "--server", "local", "--baseline", self.baseline), "no-folder"),
                  (("gate", *gate, *model, "--baseline", self.baseline, "--datasets", "/nowhere"), "/nowhere"),
-                 (("gate", *gate, *model, "--baseline", self.baseline, "--workers", "gpu"), "--workers 'gpu'"),
+                 (("gate", *gate, *model, "--baseline", self.baseline, "--workers", "gpu"), "--workers: 'gpu'"),
                  (("gate", *gate, "--model", "x", "--baseline", "y", "--server", "http://127.0.0.1:1"), "no server answers"),
                  (("baseline",), "no action"), (("baseline", "nope"), "unknown action 'nope'"),
-                 (("baseline", "set", "x"), "other arguments"), (("baseline", "make", "x", *model), "--gate is missing"),
+                 (("baseline", "set", "x"), "set takes NAME JOB..."), (("baseline", "make", "x", *model), "--gate is missing"),
                  (("baseline", "make", "x", *gate, *model), "--store"), (("compare", *gate), "no file of results"),
                  (("compare", *gate, "noitems.json"), "noitems.json")]
         for arguments, words in table:
