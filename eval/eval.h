@@ -180,6 +180,7 @@ err_code task_metrics(const struct task *t, const struct json *params, const str
 typedef int item_fn(void *arg, const char *line, size_t len);
 err_code task_items(const struct task *t, const struct json *params, const struct unit_source *units, item_fn *f,
                     void *arg, struct err *e);
+bool task_items_are_units(const struct task *t); /* each unit is one item: items from the nth on are units from there */
 
 /* The curve of a result: what charts draw. Empty for tasks without lengths. Owned by the caller: free(points). */
 struct curve_point {

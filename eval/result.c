@@ -49,6 +49,11 @@ err_code task_items(const struct task *t, const struct json *params, const struc
 	return rc;
 }
 
+bool task_items_are_units(const struct task *t)
+{
+	return t->examples;
+}
+
 static int compare_points(const void *pa, const void *pb)
 {
 	const struct curve_point *a = pa, *b = pb;

@@ -69,8 +69,11 @@ static err_code write_items(void *arg, struct store *store, FILE *out, struct er
 	struct unit_cursor *cursor = NULL;
 	struct unit_source source = {.next = unit_cursor_next};
 	struct err late;
-	err_code rc = unit_cursor_open(store, x->job.id, &cursor, e);
+	err_code rc;
 
+	/* Where an item is a unit, what is skipped is not even parsed. */
+	x->n_seen = !x->correct && task_items_are_units(x->task) ? x->skip : 0;
+	rc = unit_cursor_open(store, x->job.id, x->n_seen, &cursor, e);
 	if (rc)
 		return rc;
 	x->file = out;

@@ -14,7 +14,7 @@ static err_code each_item(struct store *s, const struct job *row, item_fn *f, vo
 	err_code rc = task ? json_parse(row->params, strlen(row->params), &params, e) : e->code;
 
 	if (!rc)
-		rc = unit_cursor_open(s, row->id, &cursor, e);
+		rc = unit_cursor_open(s, row->id, 0, &cursor, e);
 	source.arg = cursor;
 	if (!rc)
 		rc = task_items(task, params, &source, f, arg, e);

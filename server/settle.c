@@ -144,7 +144,7 @@ static err_code fold(struct core *c, const struct job *row, struct outcome *o, b
 	struct unit_source source;
 	struct err closing;
 	const struct task *task;
-	err_code rc = unit_cursor_open(c->store, row->id, &cursor, e);
+	err_code rc = unit_cursor_open(c->store, row->id, 0, &cursor, e);
 
 	if (rc)
 		return rc;

@@ -84,9 +84,10 @@ err_code store_job_delete(struct store *s, int64_t id, struct err *e); /* ERR_CO
 
 /* -- units (store_unit.c) ---------------------------------------------------------------------- */
 
-/* Walks a job's stored unit results in unit order; step through with a unit_source (eval/eval.h) made of this. */
+/* Walks a job's stored unit results in unit order, past the first `skip` of them; step through with a unit_source
+ * (eval/eval.h) made of this. */
 struct unit_cursor;
-err_code unit_cursor_open(struct store *s, int64_t job, struct unit_cursor **out, struct err *e);
+err_code unit_cursor_open(struct store *s, int64_t job, int64_t skip, struct unit_cursor **out, struct err *e);
 const char *unit_cursor_next(void *cursor, uint32_t *unit);       /* NULL at the end or on failure */
 err_code unit_cursor_close(struct unit_cursor *c, struct err *e); /* reports what next met */
 

@@ -98,16 +98,17 @@ struct unit_cursor {
 	struct err err;      /* what next met, for close */
 };
 
-err_code unit_cursor_open(struct store *s, int64_t job, struct unit_cursor **out, struct err *e)
+err_code unit_cursor_open(struct store *s, int64_t job, int64_t skip, struct unit_cursor **out, struct err *e)
 {
 	struct unit_cursor *c = mem_zalloc(1, sizeof *c, e);
 
 	if (!c)
 		return ERR_MEMORY;
 	c->store = s;
-	if (sqlite3_prepare_v2(s->db, "SELECT unit, result FROM unit WHERE job_id = ?1 ORDER BY unit", -1, &c->stmt,
-	                       NULL) != SQLITE_OK ||
-	    sqlite3_bind_int64(c->stmt, 1, job) != SQLITE_OK) {
+	if (sqlite3_prepare_v2(s->db,
+	                       "SELECT unit, result FROM unit WHERE job_id = ?1 ORDER BY unit LIMIT -1 OFFSET ?2", -1,
+	                       &c->stmt, NULL) != SQLITE_OK ||
+	    sqlite3_bind_int64(c->stmt, 1, job) != SQLITE_OK || sqlite3_bind_int64(c->stmt, 2, skip) != SQLITE_OK) {
 		store_failed(s, e, "reading units");
 		sqlite3_finalize(c->stmt);
 		free(c);

@@ -215,7 +215,7 @@ START_TEST(a_unit_is_stored_once_and_counted_once)
 	job_release(&j);
 	ck_assert_int_eq(query_int(s, "SELECT repeated_units FROM job"), 1);
 
-	ck_ok(unit_cursor_open(s, id, &c, &e), &e);
+	ck_ok(unit_cursor_open(s, id, 0, &c, &e), &e);
 	for (uint32_t u = 0; u < 3; u++) {
 		char want[32];
 
@@ -223,6 +223,33 @@ START_TEST(a_unit_is_stored_once_and_counted_once)
 		ck_assert_str_eq(unit_cursor_next(c, &unit), want);
 		ck_assert_uint_eq(unit, u);
 	}
+	ck_assert_ptr_null(unit_cursor_next(c, &unit));
+	ck_ok(unit_cursor_close(c, &e), &e);
+	store_close(s);
+}
+END_TEST
+
+START_TEST(a_cursor_skips_units_that_are_there)
+{
+	static const uint32_t want[] = {3, 7, 8};
+	struct store *s = open_store(fixture_tmpdir());
+	struct unit_cursor *c;
+	uint32_t unit;
+	int64_t id;
+
+	ck_ok(store_begin(s, &e), &e);
+	id = insert_running(s, 20);
+	put_units(s, id, 2, 4); /* 4 to 6 are missing */
+	put_units(s, id, 7, 9);
+	ck_ok(store_end(s, ERR_OK, &e), &e);
+	ck_ok(unit_cursor_open(s, id, 1, &c, &e), &e);
+	for (size_t i = 0; i < 3; i++) {
+		ck_assert_ptr_nonnull(unit_cursor_next(c, &unit));
+		ck_assert_uint_eq(unit, want[i]);
+	}
+	ck_assert_ptr_null(unit_cursor_next(c, &unit));
+	ck_ok(unit_cursor_close(c, &e), &e);
+	ck_ok(unit_cursor_open(s, id, UINT32_MAX, &c, &e), &e);
 	ck_assert_ptr_null(unit_cursor_next(c, &unit));
 	ck_ok(unit_cursor_close(c, &e), &e);
 	store_close(s);
@@ -776,6 +803,7 @@ Suite *store_suite(void)
 	tcase_add_test(tc, every_transition_is_allowed_only_from_its_states);
 	tcase_add_test(tc, cancel_moves_by_state);
 	tcase_add_test(tc, a_unit_is_stored_once_and_counted_once);
+	tcase_add_test(tc, a_cursor_skips_units_that_are_there);
 	tcase_add_test(tc, units_of_a_final_job_are_refused);
 	tcase_add_test(tc, a_failed_unit_is_counted_and_told);
 	tcase_add_test(tc, an_idempotency_key_gives_the_old_job_or_a_conflict);

@@ -44,6 +44,16 @@ class TestExamples(ServerTest):
         accuracy = sum(item["correct"] for item in items) / len(items)
         self.assertAlmostEqual(result["metrics"][0]["value"], accuracy, delta=1e-15)
 
+    def test_a_page_is_a_part_of_all_items(self):
+        job = self.server.wait(self.server.submit(model="rope-demo", task="choices", dataset="rows.jsonl", params={})["id"])
+        path = f"/api/v1/jobs/{job['id']}/items"
+        all_lines = self.server.get(path).body.splitlines()
+        wrong = [line for line in all_lines if not json.loads(line)["correct"]]
+        for query, want in (("limit=2", all_lines[:2]), ("limit=2&skip=3", all_lines[3:]), ("skip=1", all_lines[1:]),
+                            ("limit=3&skip=1", all_lines[1:4]), ("skip=5", []), ("limit=9&skip=4294967295", []),
+                            ("correct=false", wrong), ("correct=false&skip=1", wrong[1:]), ("correct=false&limit=1", wrong[:1])):
+            self.assertEqual(self.server.get(f"{path}?{query}").body.splitlines(), want, query)
+
     def test_sharing_a_context_changes_no_bit(self):
         _, shared = self.job()
         _, apart = self.job(share=False)
