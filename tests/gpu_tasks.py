@@ -10,8 +10,8 @@ of its tokens. Compared are, each with its bar:
 - f32, sample: a log-likelihood within 1e-3, the greedy flags, and the same choice, by the sum of log p and by it per
   code point, wherever the CPU's best two differ by more than that.
 - bf16, sample, and again the whole file beside the device's own f32: a log-likelihood within .3 nat times the square
-  root of its tokens, for a token's error is about .02, seldom .1, and independent of the others'; their sum within .2 %;
-  of the whole file's examples at most 2 % and three with another choice, and acc within half a point and three examples.
+  root of its tokens, for a token's error is about .02, seldom .1, and independent of the others'; their sum within
+  .2 %; of the whole file's examples at most 2 % and three with another choice, and acc within half a point and three.
 - two items of one key have the same bits.
 Each comparison is repeated with one log-likelihood moved by two and a half bars, which it must see.
 
