@@ -9,6 +9,7 @@
 #include "server/problem.h"
 
 #define MAX_WAIT_S 60
+#define MAX_KEY    200 /* of Idempotency-Key */
 
 bool api_parse_number(const char *s, int64_t min, int64_t max, int64_t *out)
 {
@@ -25,6 +26,19 @@ bool api_check_json(struct http_request *r)
 	if (!type || (strcspn(type, "; \t") == 16 && !strncasecmp(type, "application/json", 16)))
 		return true;
 	problem_send(r, 415, "Content-Type is '%.100s', not application/json", type);
+	return false;
+}
+
+bool api_check_key(struct http_request *r, const char **key)
+{
+	size_t len = 0;
+
+	*key = http_header(r, "Idempotency-Key");
+	while (*key && (*key)[len] >= 0x21 && (*key)[len] <= 0x7E)
+		len++;
+	if (!*key || (len && len <= MAX_KEY && !(*key)[len]))
+		return true;
+	problem_send(r, 400, "Idempotency-Key is to have 1 to %d visible ASCII characters", MAX_KEY);
 	return false;
 }
 
@@ -193,4 +207,17 @@ bool api_call_failed(struct http_request *r)
 	if (c->core.err.code)
 		problem_error(r, &c->core.err);
 	return c->core.err.code != ERR_OK;
+}
+
+bool api_create_failed(struct http_request *r)
+{
+	const struct api_call *c = r->state;
+
+	if (c->core.err.code == ERR_CONFLICT) { /* draft-ietf-httpapi-idempotency-key-header: another payload */
+		problem_send(r, 422, "%s", c->core.err.msg);
+		return true;
+	}
+	if (c->core.existed)
+		http_set_header(r, "Idempotent-Replayed", "true");
+	return api_call_failed(r);
 }

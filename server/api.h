@@ -95,6 +95,12 @@ bool api_parse_number(const char *s, int64_t min, int64_t max, int64_t *out);
 /* False, and a problem was sent, unless the body is said to be JSON, or nothing is said of it. */
 bool api_check_json(struct http_request *r);
 
+/* The Idempotency-Key of a request that makes something; NULL: none. False: it was refused. */
+bool api_check_key(struct http_request *r, const char **key);
+/* api_call_failed for such a request: another request's key is a 422. False: Idempotent-Replayed is set where the key
+ * was known. */
+bool api_create_failed(struct http_request *r);
+
 /* What names of gates and baselines are made of: 1 to 100 letters, digits, '.', '_', '-', the first no '.'.
  * ERR_INPUT. */
 err_code api_check_name(const char *what, const char *name, struct err *e);

@@ -104,7 +104,8 @@ struct creation {
 	const char **measures;    /* [gate.n_measures] borrowed from gate */
 	struct job_new *jobs;     /* [gate.n_measures] borrowed from draft */
 	bool cache;
-	int64_t gate_version, priority;
+	int64_t gate_version; /* asked for; 0: the current one */
+	char hash[SHA256_HEX];
 };
 
 static void creation_free(void *data)
@@ -263,6 +264,32 @@ static err_code draft_jobs(struct creation *n, const struct registry *registry, 
 	return rc;
 }
 
+/* Of what is asked, not of what that comes to: asked again when there is a newer version of the gate or the baseline,
+ * it is the same request. */
+static err_code hash_request(struct creation *n, const struct run_new *run, struct err *e)
+{
+	struct buf b = BUF_INIT((size_t)1 << 20);
+	struct json_writer w = JSON_WRITER(&b);
+	err_code rc;
+
+	json_begin_array(&w, NULL);
+	json_put_string(&w, NULL, n->gate->name);
+	json_put_int(&w, NULL, n->gate_version);
+	json_put_string(&w, NULL, run->model);
+	json_put_string(&w, NULL, run->baseline);
+	json_put_int(&w, NULL, run->baseline_version);
+	json_put_raw(&w, NULL, run->tags);
+	json_put_int(&w, NULL, n->jobs[0].priority);
+	json_put_bool(&w, NULL, n->cache);
+	json_put_bool(&w, NULL, run->allow_engine_change);
+	json_end_array(&w);
+	rc = buf_check(&b, "the request", e);
+	if (!rc)
+		sha256_hex(b.data, b.len, n->hash);
+	buf_release(&b);
+	return rc;
+}
+
 static err_code prepare(struct http_request *r, struct creation *n, struct run_new *run, struct err *e)
 {
 	if (read_body(n, run, e) || store_gate_get(api_of(r)->store, r->name, n->gate_version, &n->row, e) ||
@@ -280,7 +307,8 @@ static err_code prepare(struct http_request *r, struct creation *n, struct run_n
 	run->measures = n->measures;
 	run->jobs = n->jobs;
 	run->n_measures = n->gate->n_measures;
-	return ERR_OK;
+	run->request_hash = n->hash;
+	return hash_request(n, run, e);
 }
 
 static void send_run(struct http_request *r, unsigned status, const struct gate_run *run)
@@ -313,7 +341,7 @@ static void created(struct http_request *r)
 {
 	const struct api_call *c = r->state;
 
-	if (api_call_failed(r))
+	if (api_create_failed(r))
 		return;
 	r->id = c->core.job;
 	answer_created(r);
@@ -323,15 +351,17 @@ void api_run_create(struct http_request *r)
 {
 	struct api_call *c;
 	struct creation *n;
+	const char *key;
 	struct err e = {0};
 
-	if (!api_check_json(r) || !api_read_wait(r))
+	if (!api_check_json(r) || !api_check_key(r, &key) || !api_read_wait(r))
 		return;
 	c = api_call_read(r, REQUEST_RUN, sizeof *n, creation_free);
 	if (!c)
 		return;
 	n = c->data;
 	n->body = c->body;
+	c->core.run.idempotency_key = key;
 	if (prepare(r, n, &c->core.run, &e)) {
 		problem_error(r, &e);
 		return;

@@ -5,32 +5,6 @@
 #include "server/job_draft.h"
 #include "server/problem.h"
 
-#define MAX_KEY 200
-
-static bool is_key(const char *s)
-{
-	size_t len = 0;
-
-	for (; s[len]; len++)
-		if (s[len] < 0x21 || s[len] > 0x7E)
-			return false;
-	return len && len <= MAX_KEY;
-}
-
-/* False when it was refused. */
-static bool check_headers(struct http_request *r)
-{
-	const char *key = http_header(r, "Idempotency-Key");
-
-	if (!api_check_json(r))
-		return false;
-	if (key && !is_key(key)) {
-		problem_send(r, 400, "Idempotency-Key is to have 1 to %d visible ASCII characters", MAX_KEY);
-		return false;
-	}
-	return true;
-}
-
 static void created(struct http_request *r)
 {
 	struct api_call *c = r->state;
@@ -39,20 +13,13 @@ static void created(struct http_request *r)
 	struct job j = {0};
 	struct err e;
 
-	if (c->core.err.code ==
-	    ERR_CONFLICT) { /* draft-ietf-httpapi-idempotency-key-header: a key with another payload */
-		problem_send(r, 422, "%s", c->core.err.msg);
-		return;
-	}
-	if (api_call_failed(r))
+	if (api_create_failed(r))
 		return;
 	if (store_job_get(api_of(r)->store, c->core.job, &j, &e)) {
 		problem_error(r, &e);
 		return;
 	}
 	http_set_header(r, "Location", "/api/v1/jobs/%lld", (long long)j.id);
-	if (c->core.existed)
-		http_set_header(r, "Idempotent-Replayed", "true");
 	job_write(&w, NULL, &j, core_job_live_tokens(api_of(r)->core, j.id), true);
 	job_release(&j);
 	api_send_json(r, 202, &b);
@@ -74,9 +41,10 @@ void api_job_create(struct http_request *r)
 {
 	struct api_call *c;
 	struct creation *n;
+	const char *key;
 	struct err e = {0};
 
-	if (!check_headers(r))
+	if (!api_check_json(r) || !api_check_key(r, &key))
 		return;
 	c = api_call_read(r, REQUEST_CREATE, sizeof *n, creation_free);
 	if (!c)
@@ -87,6 +55,6 @@ void api_job_create(struct http_request *r)
 		return;
 	}
 	c->core.create = job_draft_row(n->draft);
-	c->core.create.idempotency_key = http_header(r, "Idempotency-Key");
+	c->core.create.idempotency_key = key;
 	api_call_submit(r, created);
 }

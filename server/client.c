@@ -81,6 +81,7 @@ static size_t on_header(char *data, size_t size, size_t n, void *arg)
 	struct client_reply *r = arg;
 	size_t len = size * n;
 
+	r->replayed |= len > 20 && !strncasecmp(data, "Idempotent-Replayed:", 20);
 	if (len > 5 && !strncasecmp(data, "ETag:", 5)) {
 		data += 5;
 		len -= 5;
@@ -209,6 +210,25 @@ err_code client_get(struct client *c, const char *path, struct json **out, struc
 
 	if (!rc && (rc = json_parse(buf_str(&r.body), r.body.len, out, e)) != ERR_OK)
 		err_wrap(e, "%s%s", c->url, path);
+	client_reply_release(&r);
+	return rc;
+}
+
+err_code client_create(struct client *c, const char *path, const char *body, const char *key, int64_t *id,
+                       bool *replayed, struct err *e)
+{
+	struct client_request q = {.method = "POST", .path = path, .body = body, .idempotency_key = key};
+	struct client_reply r;
+	struct json *made = NULL;
+	err_code rc = client_call(c, &q, &r, e);
+
+	if (!rc)
+		rc = json_parse(buf_str(&r.body), r.body.len, &made, e);
+	if (!rc && !json_get_integer(made, "id", id))
+		rc = err_set(e, ERR_IO, "%s answered without an id", c->url);
+	if (!rc && replayed)
+		*replayed = r.replayed;
+	json_free(made);
 	client_reply_release(&r);
 	return rc;
 }

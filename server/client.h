@@ -25,6 +25,7 @@ struct client_reply {
 	long status;
 	struct buf body;
 	char etag[100]; /* as received, with its quotes; "" when there is none */
+	bool replayed;  /* an idempotency key was known: this is the answer to an earlier request */
 };
 void client_reply_release(struct client_reply *r);
 
@@ -38,6 +39,10 @@ const char *client_url(const struct client *c); /* without a trailing slash */
 err_code client_call(struct client *c, const struct client_request *q, struct client_reply *r, struct err *e);
 /* GET, and its body parsed. */
 err_code client_get(struct client *c, const char *path, struct json **out, struct err *e);
+
+/* POST of what becomes a job or a run: its number. key: NULL, none; *replayed (may be NULL): it was known. */
+err_code client_create(struct client *c, const char *path, const char *body, const char *key, int64_t *id,
+                       bool *replayed, struct err *e);
 
 /* GET, and its body to stdout as it is. */
 err_code client_print(struct client *c, const char *path, struct err *e);

@@ -203,7 +203,6 @@ static err_code submit(struct call *c, const struct gate *g, const struct gate_m
 {
 	struct buf body = BUF_INIT((size_t)1 << 20);
 	struct json_writer w = JSON_WRITER(&body);
-	struct json *job = NULL;
 	err_code rc;
 
 	json_begin_object(&w, NULL);
@@ -218,10 +217,7 @@ static err_code submit(struct call *c, const struct gate *g, const struct gate_m
 	json_end_object(&w);
 	rc = buf_check(&body, "the request", e);
 	if (!rc)
-		rc = gate_client_send(&c->server, "POST", "/api/v1/jobs", buf_str(&body), NULL, &job, e);
-	if (!rc && !json_get_integer(job, "id", id))
-		rc = err_set(e, ERR_IO, "%s answered without a job's id", client_url(c->server.client));
-	json_free(job);
+		rc = client_create(c->server.client, "/api/v1/jobs", buf_str(&body), NULL, id, NULL, e);
 	buf_release(&body);
 	return rc ? err_wrap(e, "measure '%.100s'", m->id) : ERR_OK;
 }

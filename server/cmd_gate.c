@@ -23,6 +23,8 @@ static const struct option_spec specs[] = {
     GATE_CLIENT_OPTIONS,
     {"--tag", "KEY=VALUE", NULL, NULL, "a tag of the run; commit and branch are known to the history", 1,
      cmd_check_pair},
+    {"--idempotency-key", "KEY", NULL, NULL,
+     "asking again with it gives the same run: one for each attempt of a pipeline", 0, NULL},
     {"--no-cache", NULL, NULL, NULL, "measure anew also what the server has measured before", 0, NULL},
     {"--allow-engine-change", NULL, NULL, NULL, "compare across dtypes and kinds of device; the verdict says so", 0,
      NULL},
@@ -40,6 +42,7 @@ struct run {
 	struct output update;
 	struct gate_client server;
 	int64_t id;
+	bool replayed;       /* the run is an earlier command's, of the same --idempotency-key */
 	bool *told;          /* [gate.n_measures]: that the job ended */
 	struct json *answer; /* the run as the server shows it, at its end */
 };
@@ -143,7 +146,7 @@ static err_code put_path(const struct run *r, struct buf *path, struct err *e)
 static err_code begin(struct run *r, struct err *e)
 {
 	struct buf body = BUF_INIT((size_t)1 << 20), path = BUF_INIT((size_t)1 << 12);
-	struct json *gate = NULL, *run = NULL;
+	struct json *gate = NULL;
 	err_code rc = gate_client_open(r->options, options_get(r->options, "--model"), &r->server, e);
 
 	if (!rc && r->baseline && evidence_file_named(r->baseline)) {
@@ -159,11 +162,9 @@ static err_code begin(struct run *r, struct err *e)
 	if (!rc && progress_interrupted())
 		rc = err_set(e, ERR_CANCELLED, "interrupted");
 	if (!rc)
-		rc = gate_client_send(&r->server, "POST", buf_str(&path), buf_str(&body), NULL, &run, e);
-	if (!rc && !json_get_integer(run, "id", &r->id))
-		rc = err_set(e, ERR_IO, "%s answered without a run's id", client_url(r->server.client));
+		rc = client_create(r->server.client, buf_str(&path), buf_str(&body),
+		                   options_get(r->options, "--idempotency-key"), &r->id, &r->replayed, e);
 	json_free(gate);
-	json_free(run);
 	buf_release(&path);
 	buf_release(&body);
 	return rc;
@@ -211,13 +212,19 @@ static bool may_come_back(const struct run *r, err_code rc, double *lost_s)
 	return true;
 }
 
-/* Of a run that this command began and does not see to its end. */
+/* Of a run that is not seen to its end: what this command began is cancelled. */
 static err_code abandon(struct run *r, struct err *e)
 {
 	struct buf path = BUF_INIT((size_t)1 << 12);
 	struct err ignored;
 	char what[40];
 
+	if (r->replayed) {
+		struct err why = *e;
+
+		return err_set(e, why.code, "%s; run %lld is an earlier command's, and goes on", why.msg,
+		               (long long)r->id);
+	}
 	snprintf(what, sizeof what, "run %lld", (long long)r->id);
 	if (!put_path(r, &path, &ignored)) {
 		buf_printf(&path, "/%lld/cancel", (long long)r->id);

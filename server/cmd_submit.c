@@ -92,21 +92,10 @@ static err_code write_body(struct buf *b, const struct options *o, struct err *e
 static err_code post(struct client *c, const struct options *o, int64_t *id, struct err *e)
 {
 	struct buf body = BUF_INIT((size_t)1 << 20);
-	struct client_request q = {
-	    .method = "POST", .path = "/api/v1/jobs", .idempotency_key = options_get(o, "--idempotency-key")};
-	struct client_reply r = {.body = BUF_INIT(0)};
-	struct json *job = NULL;
 	err_code rc = write_body(&body, o, e);
 
-	q.body = buf_str(&body);
 	if (!rc)
-		rc = client_call(c, &q, &r, e);
-	if (!rc)
-		rc = json_parse(buf_str(&r.body), r.body.len, &job, e);
-	if (!rc && !json_get_integer(job, "id", id))
-		rc = err_set(e, ERR_IO, "%s answered without a job's id", client_url(c));
-	json_free(job);
-	client_reply_release(&r);
+		rc = client_create(c, "/api/v1/jobs", buf_str(&body), options_get(o, "--idempotency-key"), id, NULL, e);
 	buf_release(&body);
 	return rc;
 }

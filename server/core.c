@@ -245,7 +245,7 @@ static err_code write_request(struct core *c, struct request *r, struct err *e)
 	case REQUEST_RESTART:
 		return store_job_restart(c->store, r->job, e);
 	case REQUEST_RUN:
-		return store_run_insert(c->store, &r->run, &r->job, e);
+		return store_run_insert(c->store, &r->run, &r->job, &r->existed, e);
 	case REQUEST_CANCEL_RUN:
 		return store_run_cancel(c->store, r->job, e);
 	case REQUEST_STORE:
@@ -315,14 +315,14 @@ static err_code apply_request(struct core *c, const struct request *r, struct er
 {
 	struct sched_job *j;
 
-	if (r->kind == REQUEST_STORE)
+	if (r->kind == REQUEST_STORE || r->existed)
 		return ERR_OK;
 	if (r->kind == REQUEST_RUN)
 		return apply_run(c, r->job, e);
 	if (r->kind == REQUEST_CANCEL_RUN)
 		return apply_cancel_run(c, r->job, e);
 	j = scheduler_find(&c->sched, r->job);
-	if (r->kind == REQUEST_CREATE && !r->existed)
+	if (r->kind == REQUEST_CREATE)
 		return load_job(c, r->job, e);
 	if (r->kind == REQUEST_RESTART) {
 		if (j)
@@ -376,7 +376,7 @@ static err_code serve_requests(struct core *c, struct err *e)
 		/* a failure here is ours alone: what was asked for is stored, and is read anew by the next start */
 		if (!r->err.code && !rc)
 			rc = apply_request(c, r, e);
-		if (!r->err.code && r->kind != REQUEST_STORE && !(r->kind == REQUEST_CREATE && r->existed))
+		if (!r->err.code && r->kind != REQUEST_STORE && !r->existed)
 			core_changed(c, r->kind == REQUEST_RUN || r->kind == REQUEST_CANCEL_RUN ? -r->job : r->job);
 		r->done(r);
 	}

@@ -63,7 +63,7 @@ struct request {
 	struct buf line; /* SCORE, TOKENS: the command (eval/wire.h); the requester's */
 	/* out */
 	struct err err;
-	bool existed;       /* CREATE: answered by an idempotency key */
+	bool existed;       /* CREATE, RUN: answered by an idempotency key */
 	char *text;         /* DESCRIBE: owned by the requester */
 	struct json *reply; /* SCORE, TOKENS: owned by the requester */
 	void (*done)(struct request *r);

@@ -204,6 +204,26 @@ err_code store_refused(struct store *s, const char *sql, const char *what, int64
 	return rc;
 }
 
+err_code store_find_key(struct store *s, const char *sql, const char *what, const char *key, const char *hash,
+                        int64_t *id, struct err *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	bool row = false;
+	err_code rc = store_query(s, e, &stmt, sql, "ss", key, hash);
+
+	*id = 0;
+	if (!rc)
+		rc = store_step(s, stmt, &row, e);
+	if (!rc && row) {
+		*id = sqlite3_column_int64(stmt, 0);
+		if (!sqlite3_column_int(stmt, 1))
+			rc = err_set(e, ERR_CONFLICT, "idempotency key '%s' was used for another request (%s %lld)",
+			             key, what, (long long)*id);
+	}
+	store_done(stmt);
+	return rc;
+}
+
 /* -- transactions ------------------------------------------------------------------------------ */
 
 err_code store_begin(struct store *s, struct err *e)

@@ -162,9 +162,11 @@ struct run_new {
 	const char *const *measures; /* [n_measures] */
 	const struct job_new *jobs;  /* [n_measures] */
 	size_t n_measures;
+	const char *idempotency_key, *request_hash; /* as of struct job_new */
 };
-/* The run and its jobs. ERR_NOT_FOUND, with pointer /baseline, for one that is not there. */
-err_code store_run_insert(struct store *s, const struct run_new *n, int64_t *id, struct err *e);
+/* The run and its jobs; or, as store_job_insert, the old id of a known key. ERR_NOT_FOUND, with pointer /baseline, for
+ * one that is not there. */
+err_code store_run_insert(struct store *s, const struct run_new *n, int64_t *id, bool *existed, struct err *e);
 
 err_code store_run_judge(struct store *s, int64_t id, struct err *e); /* measuring to judging */
 /* judging to done; `hook`: a webhook is to be called. fingerprint may be NULL. */

@@ -204,37 +204,14 @@ err_code store_job_active(struct store *s, int64_t **ids, size_t *n, struct err 
 
 /* -- making and deleting ----------------------------------------------------------------------- */
 
-/* The job of an idempotency key: *id 0 when there is none. */
-static err_code find_key(struct store *s, const struct job_new *n, int64_t *id, struct err *e)
-{
-	sqlite3_stmt *stmt = NULL;
-	bool row = false, same;
-	err_code rc;
-
-	*id = 0;
-	rc = store_query(s, e, &stmt, "SELECT id, request_hash IS ?2 FROM job WHERE idempotency_key = ?1", "ss",
-	                 n->idempotency_key, n->request_hash);
-	if (rc)
-		return rc;
-	rc = store_step(s, stmt, &row, e);
-	if (!rc && row) {
-		*id = sqlite3_column_int64(stmt, 0);
-		same = sqlite3_column_int(stmt, 1);
-		if (!same)
-			rc = err_set(e, ERR_CONFLICT, "idempotency key '%s' was used for another request (job %lld)",
-			             n->idempotency_key, (long long)*id);
-	}
-	store_done(stmt);
-	return rc;
-}
-
 err_code store_job_insert(struct store *s, const struct job_new *n, int64_t *id, bool *existed, struct err *e)
 {
 	int64_t known = 0;
 	err_code rc = ERR_OK;
 
 	if (n->idempotency_key)
-		rc = find_key(s, n, &known, e);
+		rc = store_find_key(s, "SELECT id, request_hash IS ?2 FROM job WHERE idempotency_key = ?1", "job",
+		                    n->idempotency_key, n->request_hash, &known, e);
 	if (rc)
 		return rc;
 	if (known) {

@@ -44,6 +44,11 @@ err_code store_ids(struct store *s, const char *sql, int64_t **ids, size_t *n, s
  * ERR_CONFLICT "job 7 is queued: it cannot be <verb>". what: "job". */
 err_code store_refused(struct store *s, const char *sql, const char *what, int64_t id, const char *verb, struct err *e);
 
+/* The row of an idempotency key, where sql, a literal, selects (id, request_hash IS ?2) by idempotency_key = ?1: *id 0
+ * when there is none. ERR_CONFLICT when the key was used for a request of another hash. what: "job". */
+err_code store_find_key(struct store *s, const char *sql, const char *what, const char *key, const char *hash,
+                        int64_t *id, struct err *e);
+
 /* A copy of a text column; NULL stays NULL. Fails sticky: on want of memory *failed is set. */
 char *store_text(sqlite3_stmt *stmt, int column, bool *failed);
 

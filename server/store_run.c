@@ -270,26 +270,36 @@ static err_code put_row(struct store *s, const struct run_new *n, int64_t baseli
 {
 	static const char with[] =
 	    "INSERT INTO gate_run (gate, gate_version, model, tags, allow_engine_change, created_ms,"
-	    " baseline, baseline_version) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, nullif(?8, 0))";
+	    " baseline, baseline_version, idempotency_key, request_hash)"
+	    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, nullif(?8, 0), ?9, ?10)";
 
-	return store_run(s, e, NULL, with, "sissiisi", n->gate, n->gate_version, n->model, n->tags,
-	                 (int64_t)n->allow_engine_change, clock_unix_ms(), n->baseline, baseline_version);
+	return store_run(s, e, NULL, with, "sissiisiss", n->gate, n->gate_version, n->model, n->tags,
+	                 (int64_t)n->allow_engine_change, clock_unix_ms(), n->baseline, baseline_version,
+	                 n->idempotency_key, n->request_hash);
 }
 
-err_code store_run_insert(struct store *s, const struct run_new *n, int64_t *id, struct err *e)
+err_code store_run_insert(struct store *s, const struct run_new *n, int64_t *id, bool *existed, struct err *e)
 {
-	int64_t version = 0, job = 0;
-	bool existed = false;
-	err_code rc = pin_baseline(s, n, &version, e);
+	int64_t version = 0, job = 0, known = 0;
+	bool job_existed;
+	err_code rc = ERR_OK;
 
 	assert(s->in_transaction);
+	if (n->idempotency_key)
+		rc = store_find_key(s, "SELECT id, request_hash IS ?2 FROM gate_run WHERE idempotency_key = ?1", "run",
+		                    n->idempotency_key, n->request_hash, &known, e);
+	*existed = known != 0;
+	*id = known;
+	if (rc || known)
+		return rc;
+	rc = pin_baseline(s, n, &version, e);
 	if (!rc)
 		rc = put_row(s, n, version, e);
 	if (rc)
 		return rc;
 	*id = sqlite3_last_insert_rowid(s->db);
 	for (size_t i = 0; !rc && i < n->n_measures; i++) {
-		rc = store_job_insert(s, &n->jobs[i], &job, &existed, e);
+		rc = store_job_insert(s, &n->jobs[i], &job, &job_existed, e);
 		if (!rc)
 			rc = store_run(
 			    s, e, NULL,

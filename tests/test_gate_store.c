@@ -365,8 +365,10 @@ static int64_t insert_run(struct store *s, const char *tags, const char *baselin
 	                    .jobs = &job,
 	                    .n_measures = 1};
 	int64_t id = 0;
+	bool existed;
 
-	ck_ok(store_run_insert(s, &n, &id, &e), &e);
+	ck_ok(store_run_insert(s, &n, &id, &existed, &e), &e);
+	ck_assert(!existed);
 	return id;
 }
 

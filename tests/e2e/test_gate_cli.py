@@ -473,6 +473,28 @@ class Served(Workshop):
                         self.assertEqual((run["state"], run["jobs"][0]["id"]), ("cancelled", job["id"]))
         self.assertNotIn("never", self.client("baseline", "list").stdout)
 
+    def test_a_key_makes_a_gate_safe_to_repeat_and_who_only_watches_does_not_cancel(self):
+        prose.write_library(self.data / "keyed", 300, sentences=(20, 30))
+        gate = self.write_gate("keyed", SANE, measure=[{**BOOKS, "dataset": "keyed"}])
+        arguments = [FATHOM, "gate", "--gate", gate, "--model", "good", "--server", self.server.url, "--idempotency-key", "k1"]
+        begin = lambda: subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env())
+        first = begin()
+        runs = "/api/v1/gates/keyed/runs"
+        wait_for(lambda: self.server.get(runs).status == 200 and self.server.get(runs).json()["data"], "the run")
+        first.kill()  # as a runner that is lost
+        first.communicate()
+        second = begin()
+        time.sleep(1)
+        second.send_signal(signal.SIGTERM)
+        said = second.communicate(timeout=60)[1]
+        self.assertEqual(second.returncode, 2, said)
+        self.assertRegex(said, "interrupted; run \\d+ is an earlier command's, and goes on\n")
+        third = begin()
+        out, said = third.communicate(timeout=120)
+        self.assertEqual(third.returncode, 0, out + said)
+        self.assertEqual(len(self.server.get(runs).json()["data"]), 1)
+        self.assertIn("was used for another request", self.client(*arguments[1:], "--no-cache", expect=2).stderr)
+
     def test_a_run_that_somebody_else_cancels_could_not_be_judged(self):
         prose.write_library(self.data / "longer", 400, sentences=(20, 30))
         long = {**BOOKS, "dataset": "longer", "params": {"protocol": "sliding", "lengths": [256], "stride": 8}}

@@ -378,6 +378,45 @@ class Runs(GateTest):
         self.assertEqual(run["outcome"], "fail", run["verdict"]["rules"])
         self.assertIn("layer", json.dumps(run["verdict"]["rules"]).lower())
 
+    def test_a_run_asked_for_again_by_its_key_is_the_same_run(self):
+        self.post("/api/v1/baselines", {"name": "keyed", "jobs": [self.base]})
+        ask = {"model": "rope-demo", "baseline": "keyed", "tags": {"a": "1", "b": "2"}}
+        runs = "/api/v1/gates/g/runs"
+        replies = []
+        threads = [threading.Thread(target=lambda: replies.append(self.server.ask("POST", runs, ask, {"Idempotency-Key": "once"})))
+                   for _ in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(30)
+        self.assertEqual({r.status for r in replies}, {202})
+        self.assertEqual(len({r.json()["id"] for r in replies}), 1)
+        self.assertEqual([r.headers["Idempotent-Replayed"] for r in replies].count("true"), 5)
+        run = replies[0].json()
+        self.assertEqual({r.headers["Location"] for r in replies}, {f"{runs}/{run['id']}"})
+        self.server.stop(signal.SIGKILL)
+        self.server.start()
+        # a newer baseline, and everything that stands for itself by default: still the same request
+        etag = self.server.get("/api/v1/baselines/keyed").headers["ETag"]
+        self.post("/api/v1/baselines", {"name": "keyed", "jobs": [self.base]}, If_Match=etag)
+        same = {**ask, "tags": {"b": "2", "a": "1"}, "cache": True, "allow_engine_change": None, "priority": 0}
+        again = self.post(runs + "?wait=60", same, 202, Idempotency_Key="once")
+        self.assertEqual((again.json()["id"], again.json()["state"]), (run["id"], "done"))
+        self.assertEqual([j["id"] for j in again.json()["jobs"]], [j["id"] for j in run["jobs"]])
+        self.post("/api/v1/gates", gate(name="g2"))
+        for path, body in ((runs, {**ask, "tags": {}}), (runs, {**ask, "cache": False}), (runs, {**ask, "priority": 1}),
+                           (runs, {**ask, "allow_engine_change": True}), (runs, {**ask, "model": "yarn-demo"}),
+                           (runs, {**ask, "gate_version": 1}), (runs, {**ask, "baseline_version": 1}),
+                           ("/api/v1/gates/g2/runs", ask)):
+            with self.subTest(path=path, body=body):
+                problem = self.problem("POST", path, body, Idempotency_Key="once")
+                self.assertIn(f"'once' was used for another request (run {run['id']})", problem["detail"])
+        self.problem("POST", runs, ask, 400, Idempotency_Key="two words")
+        self.assertNotEqual(self.post(runs, ask, 202, Idempotency_Key="twice").json()["id"], run["id"])
+        job = self.server.ask("POST", "/api/v1/jobs", {"model": "rope-demo", "task": "pg19", "dataset": "shelf", "params": PARAMS},
+                              {"Idempotency-Key": "once"})
+        self.assertEqual((job.status, job.headers["Idempotent-Replayed"]), (202, None))  # jobs have keys of their own
+
     def test_a_run_is_cancelled_with_its_jobs_and_nothing_else_is(self):
         receiver = Receiver()
         self.addCleanup(receiver.close)
