@@ -358,6 +358,20 @@ static err_code open_tokenizer(struct model *m, struct err *e)
 	return ERR_OK;
 }
 
+static err_code keep_override(struct model *m, const struct json *position, struct err *e)
+{
+	struct buf text = BUF_INIT(1 << 16);
+	struct json_writer w = JSON_WRITER(&text);
+	err_code rc;
+
+	json_put_value(&w, NULL, position);
+	rc = buf_check(&text, "position", e);
+	if (!rc)
+		m->override = buf_steal(&text);
+	buf_release(&text);
+	return rc;
+}
+
 static err_code open_parts(struct model *m, const char *dir, const struct json *position, struct err *e)
 {
 	struct model_config *c = &m->config;
@@ -366,7 +380,7 @@ static err_code open_parts(struct model *m, const char *dir, const struct json *
 	    checkpoint_read_json(m->files, "config.json", CONFIG_MAX_BYTES, &m->raw_config, e) ||
 	    config_read(m->raw_config, c, e))
 		return e->code;
-	if (position && position_override(&c->position, position, c->head_dim, e))
+	if (position && (position_override(&c->position, position, c->head_dim, e) || keep_override(m, position, e)))
 		return e->code;
 	c->n_ctx = c->position.max_ctx;
 	if (checkpoint_map_weights(m->files, e) || resolve_tensors(m, e))
@@ -397,6 +411,7 @@ void model_free(struct model *m)
 		return;
 	tokenizer_free(m->tokenizer);
 	json_free(m->raw_config);
+	free(m->override);
 	checkpoint_free(m->files);
 	free(m->layers);
 	free(m->path);

@@ -48,7 +48,8 @@ struct model {
 	struct tensor head;           /* [n_vocab, dim]; the embedding when tied */
 	struct tokenizer *tokenizer;  /* owned; NULL when there is no tokenizer.json */
 	struct json *raw_config;      /* owned: config.json as read */
-	struct checkpoint *files;     /* owned: the maps (engine/safetensors.h) */
+	char *override;           /* owned: a job's position override as JSON text, as it was asked for; NULL: none */
+	struct checkpoint *files; /* owned: the maps (engine/safetensors.h) */
 };
 
 /* Opens a checkpoint directory. `position` is a job's override or NULL. Checks every tensor's presence, shape, dtype

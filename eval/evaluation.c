@@ -208,6 +208,10 @@ static void write_engine(const struct evaluation *ev, const struct place *p, str
 	json_put_string(w, "device", p->device.device);
 	json_put_string(w, "device_name", p->device.name);
 	json_put_string(w, "dtype", p->dtype);
+	if (ev->model->override)
+		json_put_raw(w, "position", ev->model->override);
+	else
+		json_put_null(w, "position");
 	json_put_string(w, "version", engine_version());
 	json_put_string(w, "signature", p->signature);
 	json_put_double(w, "model_flops_per_token", evaluation_flops_per_token(ev));

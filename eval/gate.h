@@ -95,6 +95,9 @@ void evidence_set_job(struct evidence *ev, int64_t job, int64_t cached_from);
 const struct json *evidence_result(const struct evidence *ev); /* without items; borrowed */
 size_t evidence_n_items(const struct evidence *ev);
 
+/* Whether it was measured with the positions that the measure asks for: its override, or none. */
+bool evidence_has_positions(const struct gate_measure *m, const struct evidence *ev);
+
 /* -- verdicts ---------------------------------------------------------------------------------- */
 
 enum gate_verdict { VERDICT_PASS, VERDICT_INCONCLUSIVE, VERDICT_FAIL, VERDICT_ERROR }; /* the worse, the higher */

@@ -77,6 +77,31 @@ static void compare_params(struct buf *out, const struct evidence *base, const s
 			put_differs(out, json_key(m), m, NULL);
 }
 
+/* The override of a result's positions: an object, or null; a result of before has none. */
+static const struct json *override_of(const struct evidence *ev)
+{
+	return json_get(json_get(ev->result, "engine"), "position");
+}
+
+/* As they were asked for, the members in any order. */
+static bool same_override(const struct json *a, const struct json *b)
+{
+	if (!json_is_object(a) || !json_is_object(b))
+		return same_json(a, b);
+	for (const struct json *m = json_first(a); m; m = json_next(m))
+		if (!same_json(m, json_get(b, json_key(m))))
+			return false;
+	for (const struct json *m = json_first(b); m; m = json_next(m))
+		if (!same_json(m, json_get(a, json_key(m))))
+			return false;
+	return true;
+}
+
+bool evidence_has_positions(const struct gate_measure *m, const struct evidence *ev)
+{
+	return same_override(json_get(m->engine, "position"), override_of(ev));
+}
+
 /* "cuda:0" and "cuda:1" are of a kind. */
 static size_t kind_length(const struct json *device)
 {
@@ -103,6 +128,8 @@ err_code evidence_comparable(const struct evidence *base, const struct evidence 
 	compare_member(&why, "task", "task", "name", base, cand);
 	compare_member(&why, "task version", "task", "version", base, cand);
 	compare_params(&why, base, cand);
+	if (!same_override(override_of(base), override_of(cand)))
+		put_differs(&why, "the override of positions", override_of(base), override_of(cand));
 	compare_member(&why, "tokenizer", "model", "tokenizer_fingerprint", base, cand);
 	compare_member(&why, "dataset", "dataset", "fingerprint", base, cand);
 	compare_engine(allow_engine ? engine : &why, base, cand);
@@ -126,9 +153,10 @@ static int match_score(const struct gate_measure *m, const struct evidence *cand
 		compare_params(&params, base, cand);
 	if (of)
 		compare_engine(&engine, base, cand);
-	score += 16 * !params.len;
-	score += 8 * same_json(json_get(dataset, "fingerprint"), json_get(json_get(of, "dataset"), "fingerprint"));
-	score += 4 * (name && m->dataset && !strcmp(name, m->dataset));
+	score += 32 * !params.len;
+	score += 16 * same_json(json_get(dataset, "fingerprint"), json_get(json_get(of, "dataset"), "fingerprint"));
+	score += 8 * (name && m->dataset && !strcmp(name, m->dataset));
+	score += 4 * (of && same_override(override_of(base), override_of(cand)));
 	score += 2 * same_json(json_get(json_get(base->result, "model"), "position"),
 	                       json_get(json_get(of, "model"), "position"));
 	score += !engine.len;

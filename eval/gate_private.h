@@ -105,7 +105,8 @@ void item_pairs_release(struct item_pairs *p);
 /* -- comparability ----------------------------------------------------------------------------- */
 
 /* ERR_INPUT names all that keeps the two from being compared, with both values. `engine` has room for the same about
- * dtype and kind of device, where allow_engine lets them differ. */
+ * dtype and kind of device, where allow_engine lets them differ: they are how a thing is computed. An override of
+ * positions is what is computed, as a parameter is, and is never let differ. */
 err_code evidence_comparable(const struct evidence *base, const struct evidence *cand, bool allow_engine,
                              struct buf *engine, struct err *e);
 

@@ -96,20 +96,14 @@ static bool answers(const struct gate_measure *m, const struct evidence *ev)
 	       !strcmp(dataset, m->dataset ? m->dataset : GENERATED_DATASET);
 }
 
-/* Whether it was measured in the way that the measure asks for, where it does: positions, dtype. */
+/* Whether it was measured in the way that the measure asks for: positions, and dtype where it does. */
 static bool is_as_asked(const struct gate_measure *m, const struct evidence *ev)
 {
-	const struct json *r = evidence_result(ev), *asked = json_get(m->engine, "position"),
-	                  *has = json_get(json_get(r, "model"), "position");
-	const char *dtype = json_get_string(m->engine, "dtype"), *type = json_get_string(asked, "type");
+	const char *dtype = json_get_string(m->engine, "dtype");
+	const struct json *engine = json_get(evidence_result(ev), "engine");
 
-	if (dtype && strcmp(dtype, "auto") != 0 &&
-	    !same_text(json_get(m->engine, "dtype"), json_get(json_get(r, "engine"), "dtype")))
-		return false;
-	for (const struct json *p = json_first(asked); p && strcmp(type ? type : "", "none") != 0; p = json_next(p))
-		if (json_get(has, json_key(p)) && !same_text(p, json_get(has, json_key(p))))
-			return false;
-	return true;
+	return evidence_has_positions(m, ev) &&
+	       (!dtype || !strcmp(dtype, "auto") || same_text(json_get(m->engine, "dtype"), json_get(engine, "dtype")));
 }
 
 static bool is_used(const struct evidence **found, size_t n, const struct evidence *ev)
@@ -120,21 +114,14 @@ static bool is_used(const struct evidence **found, size_t n, const struct eviden
 	return false;
 }
 
-/* A result for each measure, none for two: first for those that ask for positions, as a result does not tell whether
- * its own were asked for. */
+/* A result for each measure, none for two. */
 static void find_results(const struct gate *g, const struct results *cand, const struct evidence **found)
 {
-	for (int plain = 0; plain < 2; plain++)
-		for (size_t i = 0; i < g->n_measures; i++) {
-			const struct gate_measure *m = &g->measures[i];
-
-			if (plain != !json_get(m->engine, "position"))
-				continue;
-			for (size_t k = 0; k < cand->n && !found[i]; k++)
-				if (answers(m, cand->list[k]) && is_as_asked(m, cand->list[k]) &&
-				    !is_used(found, g->n_measures, cand->list[k]))
-					found[i] = cand->list[k];
-		}
+	for (size_t i = 0; i < g->n_measures; i++)
+		for (size_t k = 0; k < cand->n && !found[i]; k++)
+			if (answers(&g->measures[i], cand->list[k]) && is_as_asked(&g->measures[i], cand->list[k]) &&
+			    !is_used(found, g->n_measures, cand->list[k]))
+				found[i] = cand->list[k];
 }
 
 struct judging {

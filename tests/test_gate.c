@@ -465,7 +465,7 @@ START_TEST(each_of_two_measures_meets_the_result_of_its_own_positions_and_engine
 	    "{\"name\":\"2\",\"type\":\"relative\",\"measure\":\"half\",\"metric\":\"acc\",\"min_effect\":0.1}]}";
 	static const struct {
 		const char *position, *dtype;
-	} made[3] = {{"rope", "f32"}, {"yarn", "f32"}, {"rope", "bf16"}};
+	} made[3] = {{"null", "f32"}, {"{\"type\":\"yarn\"}", "f32"}, {"null", "bf16"}};
 	struct evidence *owned[3];
 	const struct evidence *cand[3], *base[3];
 	struct gate_case c = {.candidate = cand, .baseline_name = "b", .baseline = base, .n_baseline = 3};
@@ -474,13 +474,14 @@ START_TEST(each_of_two_measures_meets_the_result_of_its_own_positions_and_engine
 	for (int i = 0; i < 3; i++) {
 		char text[1000];
 
-		snprintf(
-		    text, sizeof text,
-		    "{\"model\":{\"position\":{\"type\":\"%s\"}},\"task\":{\"name\":\"lambada\"},\"dataset\":{\"name\":"
-		    "\"d\"},\"engine\":{\"device\":\"cpu\",\"dtype\":\"%s\"},\"metrics\":[{\"name\":\"acc\",\"value\":"
-		    "0.%d}],"
-		    "\"items\":[{\"key\":\"0123456789abcdef\",\"correct\":true}]}",
-		    made[i].position, made[i].dtype, i + 1);
+		snprintf(text, sizeof text,
+		         "{\"model\":{\"position\":{\"type\":\"rope\"}},\"task\":{\"name\":\"lambada\"},\"dataset\":{"
+		         "\"name\":"
+		         "\"d\"},\"engine\":{\"device\":\"cpu\",\"position\":%s,\"dtype\":\"%s\"},\"metrics\":[{"
+		         "\"name\":\"acc\","
+		         "\"value\":0.%d}],"
+		         "\"items\":[{\"key\":\"0123456789abcdef\",\"correct\":true}]}",
+		         made[i].position, made[i].dtype, i + 1);
 		cand[i] = owned[i] = parse_evidence(text);
 	}
 	ck_ok(gate_parse_text(gate, strlen(gate), &g, &e), &e);
@@ -503,6 +504,77 @@ START_TEST(each_of_two_measures_meets_the_result_of_its_own_positions_and_engine
 	for (int i = 0; i < 3; i++)
 		evidence_free(owned[i]);
 	gate_free(g);
+}
+END_TEST
+
+/* Two results whose engines have these members more; the sentence that refuses them, or "". */
+static void compare_engines(const char *base_more, const char *cand_more, bool allow, char *told, size_t size)
+{
+	static const char gate[] = GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"acc\",\"min_effect\":0.1"));
+	const char *more[2] = {base_more, cand_more};
+	const struct evidence *side[2];
+	struct evidence *owned[2];
+	struct gate_case c = {.candidate = &side[1],
+	                      .baseline_name = "b",
+	                      .baseline = &side[0],
+	                      .n_baseline = 1,
+	                      .allow_engine_change = allow};
+	struct buf out = BUF_INIT(1 << 20);
+	struct json_writer w = JSON_WRITER(&out);
+	struct json *got = NULL;
+	enum gate_verdict verdict;
+	struct gate *g = NULL;
+	const char *why;
+
+	for (int i = 0; i < 2; i++) {
+		char text[1000];
+
+		snprintf(
+		    text, sizeof text,
+		    "{\"model\":{},\"task\":{\"name\":\"lambada\"},\"dataset\":{},\"engine\":{\"device\":\"cpu\"%s},"
+		    "\"metrics\":[],\"items\":[{\"key\":\"0123456789abcdef\",\"correct\":true}]}",
+		    more[i]);
+		side[i] = owned[i] = parse_evidence(text);
+	}
+	ck_ok(gate_parse_text(gate, strlen(gate), &g, &e), &e);
+	ck_ok(gate_judge(g, &c, &w, &verdict, &e), &e);
+	ck_ok(json_parse(buf_str(&out), out.len, &got, &e), &e);
+	why = json_string(json_first(json_get(got, "refused")));
+	ck_assert_int_eq(verdict, why ? VERDICT_ERROR : VERDICT_PASS);
+	snprintf(told, size, "%s", why ? why : "");
+	json_free(got);
+	buf_release(&out);
+	gate_free(g);
+	evidence_free(owned[0]);
+	evidence_free(owned[1]);
+}
+
+START_TEST(what_was_measured_with_other_positions_than_the_models_own_is_compared_with_the_same_alone)
+{
+#define YARN ",\"position\":{\"type\":\"yarn\",\"factor\":4}"
+	static const struct {
+		const char *base, *cand, *words;
+	} table[] = {
+	    {"", "", ""},
+	    {"", ",\"position\":null", ""},
+	    {YARN, YARN, ""},
+	    {YARN, ",\"position\":{\"factor\":4.0,\"mscale\":null,\"type\":\"yarn\"}", ""},
+	    {"", YARN, "the override of positions is {\"type\":\"yarn\",\"factor\":4}, and not given in the baseline"},
+	    {YARN, ",\"position\":null",
+	     "the override of positions is not given, and {\"type\":\"yarn\",\"factor\":4} in the baseline"},
+	    {YARN, ",\"position\":{\"type\":\"yarn\",\"factor\":2}",
+	     "{\"type\":\"yarn\",\"factor\":2}, and {\"type\":\"yarn\",\"factor\":4} in"},
+	    {YARN, ",\"position\":{\"type\":\"yarn\"}", "{\"type\":\"yarn\"}, and"},
+	    {",\"position\":{\"type\":\"yarn\"}", YARN, "and {\"type\":\"yarn\"} in"},
+	};
+	char told[1000];
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+		for (int allow = 0; allow < 2; allow++) {
+			compare_engines(table[i].base, table[i].cand, allow, told, sizeof told);
+			ck_assert_msg(*table[i].words ? strstr(told, table[i].words) != NULL : !*told, "%zu: %s", i,
+			              told);
+		}
 }
 END_TEST
 
@@ -586,6 +658,7 @@ Suite *gate_suite(void)
 	tcase_add_test(t, verdicts_are_what_scipy_computes);
 	tcase_add_test(t, failed_units_that_are_told_stand_for_what_the_result_says);
 	tcase_add_test(t, each_of_two_measures_meets_the_result_of_its_own_positions_and_engine);
+	tcase_add_test(t, what_was_measured_with_other_positions_than_the_models_own_is_compared_with_the_same_alone);
 	tcase_add_test(t, where_the_items_would_have_done_an_inconclusive_verdict_asks_for_many_more);
 	tcase_add_test(t, a_history_that_cannot_be_read_ends_the_call);
 	suite_add_tcase(s, t);

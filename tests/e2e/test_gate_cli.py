@@ -261,6 +261,22 @@ class Local(Workshop):
             raw, other = json.loads((self.root / "p.json").read_text())["rules"]
             self.assertEqual((raw["delta"], other["delta"]), (0, 0))
             self.assertGreater(other["value"], 1.1 * raw["value"])
+        # one alone is compared with a baseline of its own positions, and with no other
+        for name, mine in (("raw", {}), ("scaled", {"engine": {"position": scaled}})):
+            alone = self.write_gate("alone", NO_WORSE, measure=[{**BOOKS, **mine}])
+            for baseline in ("raw", "scaled"):
+                done = self.run_fathom("compare", "--gate", alone, "--baseline", f"{baseline}.json", f"{name}.json",
+                                       "--allow-engine-change", "--json", "p.json")
+                refused = json.loads((self.root / "p.json").read_text())["refused"]
+                self.assertEqual((done.returncode, len(refused)), (0, 0) if name == baseline else (2, 1), done.stdout + done.stderr)
+                self.assertIn("" if name == baseline else "the override of positions is", "".join(refused))
+        # a file of before says nothing of an override: there was none
+        old = json.loads((self.root / "raw.json").read_text())
+        del old["engine"]["position"]
+        (self.root / "old.json").write_text(json.dumps({"results": [old]}))
+        alone = self.write_gate("alone", NO_WORSE, measure=[BOOKS])
+        done = self.run_fathom("compare", "--gate", alone, "--baseline", "old.json", "raw.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_bad_input_is_refused_before_anything_is_measured(self):
         model = ("--model", self.root / "models" / "good")

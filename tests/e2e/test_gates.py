@@ -340,6 +340,21 @@ class Runs(GateTest):
         self.assertNotEqual(run["outcome"], "error", run["verdict"]["rules"])
         self.assertTrue(run["verdict"]["engine_change"] and run["allow_engine_change"])
 
+    def test_other_positions_than_the_models_own_are_no_comparison(self):
+        yarn = {"type": "yarn", "factor": 2}
+        self.post("/api/v1/gates", gate(name="yarn", measure=[{**GATE["measure"][0], "engine": {"position": yarn}}]))
+        for allow in (False, True):  # it is what is measured, not how
+            run = self.run_gate("yarn", baseline="base", allow_engine_change=allow)
+            self.assertEqual((run["outcome"], run["verdict"]["rules"][0]["verdict"]), ("error", "error"))
+            self.assertIn('the override of positions is {"type":"yarn","factor":2}, and not given in the baseline',
+                          run["verdict"]["refused"][0])
+        job = self.measure(engine={"position": {"factor": 2.0, "type": "yarn"}})
+        self.assertEqual(job["result"]["engine"]["position"], yarn)
+        self.assertIsNone(self.server.job(self.base)["result"]["engine"]["position"])
+        self.post("/api/v1/baselines", {"name": "yarn", "jobs": [job["id"]]})
+        self.assertEqual(self.run_gate("yarn", baseline="yarn")["outcome"], "pass")
+        self.assertIn("not given, and", self.run_gate("g", baseline="yarn")["verdict"]["refused"][0])
+
     def test_what_cannot_be_run_is_refused_and_leaves_nothing(self):
         before = len(self.server.get("/api/v1/jobs?limit=500").json()["data"])
         for body, pointer, words in (
