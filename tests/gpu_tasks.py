@@ -11,7 +11,8 @@ of its tokens. Compared are, each with its bar:
   code point, wherever the CPU's best two differ by more than that.
 - bf16, sample, and again the whole file beside the device's own f32: a log-likelihood within .3 nat times the square
   root of its tokens, for a token's error is about .02, seldom .1, and independent of the others'; their sum within
-  .2 %; of the whole file's examples at most 2 % and three with another choice, and acc within half a point and three.
+  .2 % and a nat; of the whole file's examples at most 2 % and three with another choice, and acc within half a point
+  and three examples.
 - two items of one key have the same bits.
 Each comparison is repeated with one log-likelihood moved by two and a half bars, which it must see.
 
@@ -39,7 +40,7 @@ TASKS = {
 }
 F32_BAR = 1e-3  # nats
 BF16_BAR = 0.3  # nats, times the root of the tokens
-SUM_BAR = 2e-3  # of the sum of log-likelihoods
+SUM_BAR = 2e-3  # of the sum of log-likelihoods, and a nat
 CHOICES_BAR, ACC_BAR, SPARE = 0.02, 0.005, 3  # of the whole file's examples, and so many more
 
 
@@ -128,8 +129,8 @@ def compare(reference, items, dtype):
                 check_choice(wanted, item)
         except Failed as e:
             raise Failed(f"{wanted['doc']}: {e}") from None
-    apart = abs(total / wanted_total - 1)
-    check(apart <= SUM_BAR, f"the sum of log-likelihoods is {total}, not {wanted_total}: {100 * apart:.2g} % apart")
+    apart = abs(total - wanted_total)
+    check(apart <= SUM_BAR * abs(wanted_total) + 1, f"the sum of log-likelihoods is {total}, not {wanted_total}")
     return worst, others
 
 
