@@ -64,9 +64,10 @@ export const api = {
 	datasets: async () => (await call(`${BASE}/datasets`)).data,
 	workers: async () => (await call(`${BASE}/workers`)).data,
 
-	/* {data, next} of the page below job `after` (0: from the newest). */
-	jobs(limit, after = 0) {
-		const query = new URLSearchParams({ limit });
+	/* {data, next} of the page below job `after` (0: from the newest), of those that `filter` ({state, model, task})
+	 * lets through; null: of all. */
+	jobs(limit, after = 0, filter = null) {
+		const query = new URLSearchParams({ limit, ...filter });
 		if (after)
 			query.set('after', after);
 		return call(`${BASE}/jobs?${query}`);

@@ -2,7 +2,7 @@
 
 import { ApiError, BASE, api, jobPath } from '/api.js';
 import { pinDialog } from '/baselines.js';
-import { announce, confirmed, h, setHidden, setText } from '/dom.js';
+import { announce, confirmed, h, setHidden, setText, words } from '/dom.js';
 import { figureOf, newFigure } from '/figures.js';
 import { count, dateTime, duration, headlineText, labelOf, timeOf } from '/format.js';
 import { Items } from '/items.js';
@@ -64,8 +64,8 @@ export class Detail {
 		this.heading = h('h1', { tabindex: '-1' }, `Job ${id}`);
 		this.sub = h('p', { class: 'quiet' });
 		this.alert = h('div', { class: 'form-alert', role: 'alert', hidden: true });
-		const button = (words, onclick) =>
-			h('button', { class: 'button small', type: 'button', hidden: true, onclick }, words);
+		const button = (label, onclick) =>
+			h('button', { class: 'button small', type: 'button', hidden: true, onclick }, label);
 		this.pin = button('Pin as baseline', () => this.askPin());
 		this.cancel = button('Cancel job', () => this.askCancel());
 		this.restart = button('Run again', () => this.askRestart());
@@ -127,13 +127,13 @@ export class Detail {
 			return null;
 		const units = job.error.units ?? [];
 		const listed = `Units: ${units.slice(0, 20).join(', ')}${units.length > 20 ? ', …' : ''}`;
-		return h('div', { class: 'form-alert' }, h('strong', {}, 'Failed: '), job.error.message,
+		return h('div', { class: 'form-alert' }, h('strong', {}, 'Failed: '), words(job.error.message),
 			units.length > 0 && h('p', {}, listed));
 	}
 
 	warningsPart(job) {
 		const all = [...new Set([...(job.warnings ?? []), ...(job.result?.warnings ?? [])].map(text))];
-		return all.length ? h('ul', { class: 'notes' }, all.map((w) => h('li', {}, w))) : null;
+		return all.length ? h('ul', { class: 'notes' }, all.map((w) => h('li', {}, words(w)))) : null;
 	}
 
 	/* What the result looks like: the figure of its task. */
@@ -196,7 +196,7 @@ export class Detail {
 		const tags = Object.entries(job.tags ?? {}).map(([k, v]) => `${k}=${v}`).join(', ');
 		return facts('Request', [['Model', job.model], ['Task', job.task], ['Dataset', job.dataset],
 			...Object.entries(params).map(([name, value]) => [labelOf(name), value === null ? 'not set' : value]),
-			['Device', job.engine?.device], ['Number format', job.engine?.dtype],
+			['Device', job.engine?.device], ['Dtype', job.engine?.dtype],
 			['Position override', job.engine?.position], ['Priority', job.priority || null], ['Tags', tags],
 			...['created', 'started', 'finished'].map((what) => [labelOf(what), this.time(job[`${what}_at`])])],
 		h('details', {}, h('summary', {}, 'As curl'), h('pre', { class: 'scroll', tabindex: '0' }, curlOf(job, this.tasks().get(job.task)))));
@@ -213,13 +213,13 @@ export class Detail {
 		const engine = result?.engine ?? plan.engine;
 		if (!model.fingerprint && !engine)
 			return null;
-		return facts('What it was measured with', [['Model', fingerprint(model.fingerprint)],
+		return facts(`What it ${isActive(job) ? 'is' : 'was'} measured with`, [['Model', fingerprint(model.fingerprint)],
 			['Tokenizer', fingerprint(model.tokenizer_fingerprint)], ['Dataset', fingerprint(dataset.fingerprint)],
 			['Parameters', model.n_params && count(model.n_params)],
 			['Items', dataset.n_items && count(dataset.n_items)],
 			['Position', model.position],
 			['Device', engine && [engine.device, engine.device_name].filter(Boolean).join(', ')],
-			['Number format', engine?.dtype],
+			['Dtype', engine?.dtype],
 			['Engine', engine?.signature ?? engine?.version], ['Tokens', engine?.tokens && count(engine.tokens)],
 			['Time', engine?.seconds && duration(engine.seconds)],
 			['Speed', engine?.tokens_per_s && `${count(engine.tokens_per_s)} tokens/s`],

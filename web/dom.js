@@ -18,6 +18,10 @@ export function h(tag, props, ...children) {
 	return node;
 }
 
+/* Words of the server, for append(): what stands between backquotes is code. */
+export const words = (text) =>
+	text.split('`').map((part, i) => (i % 2 ? h('code', {}, part) : part)).filter((part) => part !== '');
+
 export const $ = (id) => document.getElementById(id);
 
 export function setText(node, text) {

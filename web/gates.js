@@ -4,7 +4,7 @@
 
 import { api, gatePath } from '/api.js';
 import { baselineList } from '/baselines.js';
-import { announce, h, setText } from '/dom.js';
+import { announce, h, setText, words } from '/dom.js';
 import { age, count, shortCommit, timeOf } from '/format.js';
 import { History } from '/history.js';
 import { isActive, newProgress, noteProgress, showProgress } from '/jobs.js';
@@ -249,20 +249,20 @@ class RunView extends View {
 	}
 
 	errorPart(run) {
-		return run.error && h('div', { class: 'form-alert' }, h('strong', {}, 'It could not be judged: '), run.error);
+		return run.error && h('div', { class: 'form-alert' }, h('strong', {}, 'It could not be judged: '), words(run.error));
 	}
 
 	refusedPart(verdict) {
 		const all = verdict?.refused ?? [];
 		return all.length > 0 && h('div', { class: 'form-alert' }, h('strong', {}, 'Not compared: '),
-			h('ul', {}, all.map((why) => h('li', {}, why))));
+			h('ul', {}, all.map((why) => h('li', {}, words(why)))));
 	}
 
 	notesPart(verdict) {
 		const change = verdict?.engine_change &&
 			'Measured on another engine (device or number format) than the baseline: the comparison was allowed.';
 		const all = [change, ...(verdict?.warnings ?? [])].filter(Boolean);
-		return all.length > 0 && h('ul', { class: 'notes' }, all.map((w) => h('li', {}, w)));
+		return all.length > 0 && h('ul', { class: 'notes' }, all.map((w) => h('li', {}, words(w))));
 	}
 
 	rulesPart(verdict) {

@@ -147,5 +147,5 @@ export function showJobs(ul, jobs, context) {
 
 export function countText(jobs, more) {
 	const active = jobs.filter(isActive).length;
-	return jobs.length ? `${count(jobs.length)}${more ? '+' : ''}, ${active} active` : '';
+	return jobs.length ? `${count(jobs.length)}${more ? '+' : ''}${active ? `, ${active} active` : ''}` : '';
 }

@@ -9,6 +9,7 @@ import { ApiError, api } from '/api.js';
 import { Detail } from '/detail.js';
 import { $, announce, h, reconcile, setAttr, setHidden, setText } from '/dom.js';
 import { figureOf, isDrawable, newFigure } from '/figures.js';
+import { Filter } from '/filter.js';
 import { timeOf } from '/format.js';
 import { Gates, gateRoute } from '/gates.js';
 import { countText, isActive, noteProgress, showJobs } from '/jobs.js';
@@ -24,14 +25,18 @@ const LISTS_MS = 60000;  /* how old the lists of models and datasets may be */
 
 const state = {
 	models: new Map(), tasks: new Map(), workers: [], version: '',
-	jobs: [], older: [], next: null, loaded: false, failures: 0,
+	jobs: [],            /* the newest of all */
+	found: null,         /* the newest that the filter lets through; null: it lets all through */
+	older: [], next: null, /* what stands below those in the list */
+	loaded: false, failures: 0,
 	ticked: null,        /* Set of job ids; null: nobody ticked, so the page chooses */
 	task: null,          /* of the chart; null: nobody chose */
 	results: new Map(),  /* id -> { key, job with its result, null until it is there } */
 	listsAt: -Infinity, drawnKey: '',
 };
 
-const allJobs = () => [...state.jobs, ...state.older];
+const listedJobs = () => [...(state.found ?? state.jobs), ...state.older];
+const allJobs = () => [...state.jobs, ...listedJobs()];
 
 /* -- which jobs are drawn --------------------------------------------------------------------------- */
 
@@ -44,13 +49,13 @@ const knownJob = (id) => allJobs().find((j) => j.id === id) ?? state.results.get
  * drawn. */
 function shownTask() {
 	const ticked = [...(state.ticked ?? [])].sort((a, b) => b - a).map(knownJob).find(Boolean);
-	return state.task ?? ticked?.task ?? allJobs().find(drawable)?.task ?? null;
+	return state.task ?? ticked?.task ?? listedJobs().find(drawable)?.task ?? null;
 }
 
 /* The newest jobs that compare with the newest one (same task, dataset and subset; of curves, tokenizer, too),
  * once each model and parameters. */
 function autoChoice() {
-	const jobs = allJobs().filter((j) => drawable(j) && j.task === shownTask());
+	const jobs = listedJobs().filter((j) => drawable(j) && j.task === shownTask());
 	const kind = (j) => JSON.stringify([j.dataset, subsetOf(j.params),
 		figureOf(j, state.tasks) === 'curve' && j.plan?.model?.tokenizer_fingerprint]);
 	const seen = new Set();
@@ -173,8 +178,10 @@ async function refreshChart() {
 function emptyText() {
 	if (!state.loaded)
 		return ['Loading', ''];
-	if (allJobs().some(drawable))
+	if (listedJobs().some(drawable))
 		return ['No job is ticked', 'Tick jobs in the list to draw them here, one beside the other.'];
+	if (filter.query())
+		return ['Nothing to draw', 'None of the jobs that the list shows has a result with a number.'];
 	if (allJobs().some(isActive))
 		return ['The first result is being measured', 'It is drawn here when its job is done; the list shows how far it is.'];
 	return ['No result yet', 'Tick one or more models in the form, choose a task and a dataset, and press Evaluate. ' +
@@ -189,11 +196,12 @@ function emptyNode() {
 /* -- drawing ---------------------------------------------------------------------------------------- */
 
 function showList() {
-	const jobs = allJobs();
+	const jobs = listedJobs();
 	showJobs($('jobs'), jobs, { models: state.models, tasks: state.tasks, drawn: drawnIds(), onTick: tick });
 	setText($('jobs-count'), countText(jobs, state.next));
+	setHidden($('filter'), !allJobs().length);
 	setHidden($('jobs-more'), !state.next);
-	const none = 'No jobs yet. The form starts one, and so does the API: POST /api/v1/jobs.';
+	const none = filter.query() ? 'No such job.' : 'No jobs yet. The form starts one, and so does the API: POST /api/v1/jobs.';
 	setText($('jobs-empty'), state.loaded ? none : 'Loading');
 	setHidden($('jobs-empty'), jobs.length > 0);
 }
@@ -223,7 +231,8 @@ function showStatus() {
 	$('status').className = `status ${state.failures ? 'away' : running ? 'busy' : 'idle'}`;
 	setText($('status'), state.failures ? 'offline' : words);
 	$('status').title = state.version ? `fathom ${state.version}` : '';
-	document.title = running + queued ? `(${running + queued}) fathom` : 'fathom';
+	const page = [$('detail'), $('gates')].find((part) => !part.hidden)?.querySelector('h1')?.textContent;
+	document.title = [running + queued > 0 && `(${running + queued})`, page && `${page} ·`, 'fathom'].filter(Boolean).join(' ');
 }
 
 function showBanner(error) {
@@ -244,26 +253,40 @@ function announceEnds(before, after) {
 }
 
 async function pollJobs() {
-	const page = await api.jobs(PAGE);
+	const wanted = filter.query();
+	const [page, found] = await Promise.all([api.jobs(PAGE), wanted && api.jobs(PAGE, 0, wanted)]);
 	announceEnds(state.jobs, page.data);
 	page.data.forEach((j) => noteProgress(j));
 	state.jobs = page.data;
-	const last = page.data.at(-1)?.id ?? 0;
+	state.loaded = true;
+	if (JSON.stringify(wanted) !== JSON.stringify(filter.query()))
+		return; /* somebody chose others meanwhile */
+	state.found = found?.data ?? null;
+	const shown = found ?? page;
+	const last = shown.data.at(-1)?.id ?? 0;
 	state.older = state.older.filter((j) => j.id < last);
 	if (!state.older.length)
-		state.next = page.next;
-	state.loaded = true;
+		state.next = shown.next;
+}
+
+/* What is ticked stays: a comparison is put together from several lists. */
+function filterChanged() {
+	state.older = [];
+	state.next = null;
+	poll();
 }
 
 function takeModels(models) {
 	state.models = new Map(models.map((m) => [m.name, m]));
 	form.setModels(models);
+	filter.offer('model', models.map((m) => m.name));
 	listsChanged();
 }
 
 function takeTasks(tasks) {
 	state.tasks = new Map(tasks.map((t) => [t.name, t]));
 	form.setTasks(tasks);
+	filter.offer('task', tasks.map((t) => t.name));
 	listsChanged();
 }
 
@@ -353,8 +376,11 @@ async function poll() {
 }
 
 async function showOlder() {
+	const from = state.next;
 	try {
-		const page = await api.jobs(PAGE, state.next);
+		const page = await api.jobs(PAGE, from, filter.query());
+		if (from !== state.next)
+			return; /* the list is another by now */
 		state.older.push(...page.data);
 		state.next = page.next;
 		showList();
@@ -396,6 +422,10 @@ function route() {
 function submitted(job) {
 	state.ticked?.add(job.id); /* its result joins the others when it is there */
 	state.jobs = [job, ...state.jobs.filter((j) => j.id !== job.id)];
+	if (filter.query()) {
+		filter.clear(); /* it is to be seen */
+		filterChanged();
+	}
 	showList();
 	showStatus();
 	poll();
@@ -404,6 +434,7 @@ function submitted(job) {
 const makeFigure = (wish) => newFigure(figureKind, $('chart'),
 	{ id: 'chart-title', wish, onRemove: (id) => tick(id, false), onMetric: writeHash, onTask: chooseTask });
 
+const filter = new Filter($('filter'), filterChanged);
 let figureKind = 'curve';
 let figure = makeFigure(null);
 const form = new SubmitForm($('submit'), submitted);

@@ -3,7 +3,7 @@
  * at the field that its JSON pointer names. Here only text that is no number at all is refused. */
 
 import { ApiError, api, newKey } from '/api.js';
-import { announce, h, setAttr, setHidden, setText } from '/dom.js';
+import { announce, h, setAttr, setHidden, setText, words } from '/dom.js';
 import { compact, count, labelOf, scheme, sentence } from '/format.js';
 
 const N_PLAIN = 3; /* parameters that are shown at once; the rest stand under "More parameters" */
@@ -20,7 +20,7 @@ function newField(pointer, label, control, { help = '', read }) {
 	control.id = id;
 	control.setAttribute('aria-describedby', `${id}-help ${id}-error`);
 	const node = h('div', { class: 'field' }, h('label', { for: id }, label), control, error,
-		h('p', { class: 'help', id: `${id}-help` }, help));
+		h('p', { class: 'help', id: `${id}-help` }, words(help)));
 	return { pointer, node, control, error, read };
 }
 
@@ -62,7 +62,7 @@ function rangeText(param) {
 	const { min, max } = param;
 	if (typeof min !== 'number')
 		return '';
-	return max > 1e9 ? `, at least ${count(min)}` : `, ${count(min)} to ${count(max)}`;
+	return max > 1e9 ? ` (at least ${count(min)})` : ` (${count(min)} to ${count(max)})`;
 }
 
 function paramField(param) {
@@ -79,7 +79,7 @@ function fits(dataset, task) {
 /* A model in a line, or what is wrong with it. */
 function facts(model) {
 	if (model.error)
-		return model.error.message;
+		return model.error.message.replace(`model '${model.name}': `, '');
 	const { position, n_params: size, n_ctx: context } = model;
 	return [scheme(position), size && `${compact(size)} parameters`, context && `context ${context}`]
 		.filter(Boolean).join(' · ');
@@ -142,7 +142,7 @@ export class SubmitForm {
 		const name = h('input', { type: 'text', autocomplete: 'off', maxlength: 200 });
 		this.name = plain('/name', 'Name', name, 'Yours to choose');
 		this.device = plain('/engine/device', 'Device', select(option('', 'any')));
-		this.dtype = plain('/engine/dtype', 'Number format',
+		this.dtype = plain('/engine/dtype', 'Dtype',
 			select(option('', 'auto'), option('f32', 'f32'), option('bf16', 'bf16'), option('f16', 'f16')));
 		this.scaling = plain('/engine/position', 'Position scaling',
 			select(option('', 'as trained'), option('none', 'none'), option('linear', 'linear'),
@@ -271,7 +271,7 @@ export class SubmitForm {
 		setText(this.task.node.querySelector('.help'), sentence(task?.summary ?? ''));
 		const metrics = task?.metrics ?? [];
 		this.about.lastChild.replaceChildren(...metrics.map((m) =>
-			h('div', {}, h('dt', {}, m.name), h('dd', {}, `${sentence(m.help)} (${m.unit})`))));
+			h('div', {}, h('dt', {}, m.name), h('dd', {}, words(`${sentence(m.help)} (${m.unit})`)))));
 		setHidden(this.about, metrics.length === 0);
 		this.datasetChosen = false;
 		this.fillDatasets();

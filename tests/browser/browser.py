@@ -205,6 +205,10 @@ class Page:
     def text(self, css):
         return self.one(css).text
 
+    def texts(self, css):
+        """Of all that it selects, at one moment: for lists that change meanwhile."""
+        return self.js("return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)", css)
+
     def wait(self, what, condition, seconds=30):
         """Waits until condition() is true and returns it; fails naming `what`."""
         end = time.monotonic() + seconds

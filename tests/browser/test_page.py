@@ -75,6 +75,10 @@ class TestPage(unittest.TestCase):
         self.assertIn("No jobs yet", page.text("#jobs-empty"))
         self.assertEqual([m.get_attribute("value") for m in page.all(".model input")], browser.demo_models())
         self.assertEqual(page.one("#f-dataset").get_attribute("value"), "books")
+        self.assertFalse(page.one("#filter").is_displayed())
+        page.one(".about summary").click()
+        self.assertEqual(page.texts(".about code"), ["from", "to"])
+        self.assertIn("in tokens (1 to 16,777,216)", page.text("#f-params-lengths-help"))
         page.shoot("empty")
 
     def test_20_what_the_server_refuses_is_shown_at_its_field(self):
@@ -219,6 +223,28 @@ class TestPage(unittest.TestCase):
         page.all(".job .tick input")[1].click()
         page.wait("three curves again", lambda: n_curves() == 3)
 
+    def test_36_the_list_shows_the_jobs_of_a_model_a_task_or_a_state(self):
+        page.open()
+        page.wait("three curves", lambda: n_curves() == 3)
+        model = browser.demo_models()[1]
+        page.choose("#filter-model", model)
+        page.wait("one row", lambda: page.texts(".row-name") == [model])
+        page.wait("its curve", lambda: n_curves() == 1)
+        page.one(".job .tick input").click()
+        page.one(".job .tick input").click()  # ticked by hand now, and so it stays
+        page.choose("#filter-model", browser.demo_models()[0])
+        page.wait("the other", lambda: page.texts(".row-name") == [browser.demo_models()[0]])
+        page.one(".job .tick input").click()
+        page.wait("both curves", lambda: n_curves() == 2)
+        page.choose("#filter-state", "failed")
+        page.wait("none", lambda: page.text("#jobs-empty") == "No such job.")
+        page.choose("#filter-state", "")
+        page.choose("#filter-model", "")
+        page.wait("all rows", lambda: len(page.all(".job")) == 3)
+        self.assertEqual(n_curves(), 2)
+        page.choose("#filter-task", "piqa")
+        page.wait("none again", lambda: not page.all(".job"))
+
     def test_40_another_protocol_is_labelled_and_a_name_stays_text(self):
         page.open()
         page.wait("three curves", lambda: n_curves() == 3)
@@ -242,6 +268,7 @@ class TestPage(unittest.TestCase):
         page.all(".row-name")[0].click()
         page.wait("its numbers", lambda: len(page.all(".detail .numbers tbody tr")) >= 2)
         self.assertEqual(page.text(".detail .chip"), "succeeded")
+        page.wait("the title", lambda: driver.title == f"{browser.demo_models()[0]} on books · fathom")
         self.assertEqual(page.js("return location.hash"), f"#/jobs/{job}")
         self.assertEqual(page.text(".detail-body > .panel:not(.chart) .numbers thead th"), "Length")
         for link in page.all(".detail .tools a"):
@@ -349,6 +376,14 @@ class TestPage(unittest.TestCase):
         )
         self.assertFalse(page.one("#jobs-more").is_displayed())
         self.assertEqual(n_curves(), 3)
+        page.choose("#filter-state", "succeeded")
+        page.wait("what lies below the newest fifty", lambda: set(page.texts(".job .chip")) == {"succeeded"})
+        page.choose("#filter-state", "cancelled")
+        page.wait("the newest cancelled", lambda: len(page.all(".job")) == 50)
+        page.one("#jobs-more").click()
+        cancelled = len(server.get("/api/v1/jobs?limit=500&state=cancelled")["data"])
+        page.wait("all cancelled", lambda: len(page.all(".job")) == cancelled)
+        self.assertEqual(set(page.texts(".job .chip")), {"cancelled"})
 
 
 class TestModules(unittest.TestCase):
