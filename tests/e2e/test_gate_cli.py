@@ -575,7 +575,7 @@ def parse_yaml(text):
             return block(lines[at][0], word == ">")
         if word.startswith("["):
             return [w.strip() for w in word.strip("[]").split(",")]
-        return int(word) if word.isdigit() else word
+        return int(word) if word.isdigit() else {"true": True, "false": False}.get(word, word)
 
     def value(indent, word):
         nonlocal at
