@@ -58,7 +58,7 @@ bool kern_has_bf16(void);            /* products of bf16 are faster than those o
  * PoPE (d_qk = 2 head_dim): softplus(x_c) as magnitude; cos in channels [0, head_dim), sin in the rest. */
 struct kern_qkv_post {
 	void *q;                            /* out [n_rows, n_head, d_qk] type, times q_scale */
-	void *k, *v;                        /* out: panels, see kern_panel_words */
+	void *k, *v;                        /* out: panels, see kern_k_panel_words */
 	size_t k_head_words, v_head_words;  /* 32-bit words from one kv head's panels to the next's */
 	const float *qkv;                   /* [n_rows, (n_head + 2 n_kv_head) head_dim] f32 */
 	const float *bias;                  /* [(n_head + 2 n_kv_head) head_dim] f32, or NULL */

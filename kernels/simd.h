@@ -95,19 +95,6 @@ static inline vf simd_abs(vf x)
 	return (vf)((vi)x & 0x7fffffff);
 }
 
-static inline vf simd_sqrt(vf x)
-{
-#if SIMD_WIDTH == 16
-	return _mm512_sqrt_ps(x);
-#elif SIMD_WIDTH == 8
-	return _mm256_sqrt_ps(x);
-#else
-	for (int i = 0; i < SIMD_WIDTH; i++)
-		x[i] = __builtin_sqrtf(x[i]);
-	return x;
-#endif
-}
-
 static inline bool simd_any(vi mask)
 {
 	int32_t any = 0;

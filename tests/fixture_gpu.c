@@ -205,8 +205,8 @@ float gpu_uniform(void)
 	return (float)((int32_t)gpu_u32() >> 8) * 0x1p-23f;
 }
 
-/* Box and Muller, one of the pair */
-float gpu_normal(void)
+/* Mean 0, variance 1: Box and Muller, one of the pair. */
+static float normal(void)
 {
 	float u = ((float)(gpu_u32() >> 8) + 0.5f) * 0x1p-24f;
 
@@ -223,7 +223,7 @@ float *gpu_normals_of(size_t n, float scale, enum kern_type type)
 	float *x = host_new(n, sizeof *x);
 
 	for (size_t i = 0; i < n; i++)
-		x[i] = gpu_round(scale * gpu_normal(), type);
+		x[i] = gpu_round(scale * normal(), type);
 	return x;
 }
 
@@ -290,20 +290,8 @@ double gpu_epsilon(enum kern_type type)
 	return type == KERN_F32 ? 0x1p-24 : type == KERN_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
-double gpu_error(const float *got, const double *want, size_t n)
-{
-	double d2 = 0, w2 = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		if (!isfinite(got[i]) || !isfinite(want[i]))
-			return INFINITY;
-		d2 += (got[i] - want[i]) * (got[i] - want[i]);
-		w2 += want[i] * want[i];
-	}
-	return w2 > 0 ? sqrt(d2 / w2) : sqrt(d2);
-}
-
-size_t gpu_worst(const float *got, const double *want, size_t n, double relative)
+/* The index of the largest |got - want| - relative |want|, NaN first. */
+static size_t find_worst(const float *got, const double *want, size_t n, double relative)
 {
 	size_t worst = 0;
 	double most = -INFINITY;
@@ -330,7 +318,7 @@ void gpu_near(const char *what, const float *got, const double *want, size_t n, 
 		bad += !(fabs(got[i] - want[i]) <= absolute + relative * fabs(want[i]));
 	if (!bad)
 		return;
-	i = gpu_worst(got, want, n, relative);
+	i = find_worst(got, want, n, relative);
 	ck_abort_msg("%s: %zu of %zu are off; worst at row %zu, column %zu: %.9g, not %.9g (off by %.3g, may be %.3g)",
 	             what, bad, n, i / width, i % width, (double)got[i], want[i], got[i] - want[i],
 	             absolute + relative * fabs(want[i]));

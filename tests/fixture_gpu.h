@@ -48,9 +48,8 @@ uint64_t gpu_fault_seen(const struct kern_fault *f);
 
 void gpu_seed(uint64_t seed);
 uint32_t gpu_u32(void);
-float gpu_uniform(void); /* [-1, 1) */
-float gpu_normal(void);  /* mean 0, variance 1 */
-float *gpu_normals(size_t n, float scale);
+float gpu_uniform(void);                       /* [-1, 1) */
+float *gpu_normals(size_t n, float scale);     /* mean 0, variance scale^2 */
 float gpu_round(float x, enum kern_type type); /* to the type and back */
 /* Normals rounded to the type: what the device and the reference both see. */
 float *gpu_normals_of(size_t n, float scale, enum kern_type type);
@@ -59,10 +58,6 @@ uint16_t gpu_bits(float x, enum kern_type type); /* bf16 or f16 */
 float gpu_float(uint16_t bits, enum kern_type type);
 double gpu_epsilon(enum kern_type type); /* half a unit in the last place at 1: 2^-24, 2^-8, 2^-11 */
 
-/* |got - want| / |want|, both as vectors; infinite if anything is not finite. */
-double gpu_error(const float *got, const double *want, size_t n);
-/* The index of the largest |got - want| - relative |want|, NaN first. */
-size_t gpu_worst(const float *got, const double *want, size_t n, double relative);
 /* Fails unless |got - want| <= absolute + relative |want| for each; names the worst, and how many are beyond. `width`
  * tells rows from columns in the message. */
 void gpu_near(const char *what, const float *got, const double *want, size_t n, size_t width, double absolute,

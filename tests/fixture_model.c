@@ -324,8 +324,9 @@ static void write_config(const char *dir, const struct fixture_model *m)
 	buf_release(&c);
 }
 
-/* GPT-2 writes a byte as a printable character: itself if it is one, else from U+0100 up in order. */
-void fixture_tokenizer_write(const char *dir)
+/* Byte-level BPE without merges. GPT-2 writes a byte as a printable character: itself if it is one, else from U+0100 up
+ * in order. */
+static void write_tokenizer(const char *dir)
 {
 	struct buf t = BUF_INIT(1 << 20);
 	uint32_t next = 256;
@@ -362,7 +363,7 @@ void fixture_model_write(const char *dir, const struct fixture_model *m)
 	write_config(dir, &copy);
 	write_weights(dir, &copy);
 	if (copy.tokenizer)
-		fixture_tokenizer_write(dir);
+		write_tokenizer(dir);
 }
 
 /* -- opening ------------------------------------------------------------------------------------- */

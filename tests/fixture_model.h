@@ -18,7 +18,7 @@ struct fixture_model {
 	bool mlp_gated, tied, attention_bias, mlp_bias;
 	enum dtype dtype;  /* of all tensors but pope_delta, which is F32 */
 	uint32_t n_shards; /* 1: model.safetensors; more: shards and an index */
-	bool tokenizer;    /* also tokenizer.json: byte-level BPE without merges; n_vocab is at least 257 then */
+	bool tokenizer;    /* also tokenizer.json: 0..255 are the bytes, 256 is "<|endoftext|>"; n_vocab >= 257 then */
 	uint64_t seed;
 };
 
@@ -31,9 +31,6 @@ void fixture_model_write(const char *dir, const struct fixture_model *m);
 
 /* Element i of a tensor as written, that is after rounding to its dtype. */
 float fixture_model_value(const struct fixture_model *m, const char *tensor, uint64_t i);
-
-/* A byte-level tokenizer.json: ids 0..255 are the bytes in order, 256 is "<|endoftext|>". */
-void fixture_tokenizer_write(const char *dir);
 
 /* Appends a file of the directory to `out`. */
 void fixture_read(const char *dir, const char *name, struct buf *out);

@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 from mirror import Mirror
-from serving import FATHOM, ROOT, ServerTest, Server
+from serving import FATHOM, ROOT, ServerTest
 
 DATA = Path(os.environ.get("FATHOM_DATA", ROOT / "build" / "data"))
 LAMBADA = DATA / "lambada" / "lambada_test.jsonl"
