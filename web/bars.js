@@ -69,7 +69,11 @@ const meanLines = {
 	},
 };
 
-const shorten = (text, max) => (text.length > max ? `${text.slice(0, max - 1)}…` : text);
+/* Without its middle: names of parts differ at their ends. */
+function shorten(text, max) {
+	const head = Math.ceil((max - 1) / 2);
+	return text.length > max ? `${text.slice(0, head)}…${text.slice(text.length - (max - 1 - head))}` : text;
+}
 
 export class Bars extends Figure {
 	choices() {
@@ -132,12 +136,18 @@ export class Bars extends Figure {
 			options: this.options(colours, rows) };
 	}
 
-	/* The ends of the axis: zero, and room for the longest whiskers and their numbers. */
+	/* Room right of the axis, for the number behind a bar that reaches its end. */
+	room(rows) {
+		const texts = rows.flatMap((row) => row.cells).map((m) => metricText(m).split(' ')[0]);
+		return 12 + 7 * Math.max(0, ...texts.map((text) => text.length));
+	}
+
+	/* The ends of the axis: zero, the longest whiskers, and of negative values room for their numbers. */
 	range(rows) {
 		const there = rows.flatMap((row) => row.cells).filter((m) => typeof m?.value === 'number');
 		const low = Math.min(0, ...there.map((m) => m.value - (m.stderr ?? 0))) * 1.14;
-		const high = Math.max(0, ...there.map((m) => m.value + (m.stderr ?? 0))) * 1.14;
-		const all = there.every((m) => m.unit === 'fraction') && high > 0.55; /* a scale that all tasks share */
+		const high = Math.max(0, ...there.map((m) => m.value + (m.stderr ?? 0)));
+		const all = there.every((m) => m.unit === 'fraction') && high > 0.5; /* a scale that all tasks share */
 		return [Math.min(low, 0), all ? Math.max(1, high) : high || (low ? 0 : 1)];
 	}
 
@@ -150,7 +160,7 @@ export class Bars extends Figure {
 		return {
 			indexAxis: 'y', animation: false, responsive: true, maintainAspectRatio: false, font: { family },
 			interaction: { mode: 'index', axis: 'y', intersect: false },
-			layout: { padding: { top: 2, right: 8 } },
+			layout: { padding: { top: 2, right: this.room(rows) } },
 			scales: {
 				x: {
 					min, max, grid,
@@ -163,7 +173,7 @@ export class Bars extends Figure {
 					ticks: { color: (tick) => (rows[tick.index]?.mean ? colours.text : colours.quiet), autoSkip: false,
 						font: (tick) => ({ family, size: 12, weight: rows[tick.index]?.mean ? '600' : '400' }),
 						callback(_, i) {
-							return shorten(rows[i].label, Math.min(MAX_LABEL, Math.floor(this.chart.width / 15)));
+							return shorten(rows[i].label, Math.min(MAX_LABEL, Math.floor(this.chart.width / 18)));
 						} },
 				},
 			},

@@ -215,6 +215,13 @@ class TestTasks(unittest.TestCase):
         self.assertGreater(found[3], 0, "no cap where value + stderr is")
         self.assertEqual(found[4], 0)
 
+    def test_31b_there_is_room_for_a_number_behind_a_bar_that_reaches_the_end(self):
+        for width in (390, 1280):
+            page.open(width=width)
+            page.wait("bars", lambda: n_bars() == 3)
+            number = chart("(chart.ctx.font = '11px sans-serif', chart.ctx.measureText('1.0000').width)")
+            self.assertGreater(chart("chart.width - chart.chartArea.right"), 6 + number)
+
     def test_32_hovering_shows_the_values_and_csv_has_them(self):
         from selenium.webdriver import ActionChains
 
