@@ -456,7 +456,8 @@ err_code gate_report_write(const struct json *verdict, enum gate_report_format f
 	return err_set(e, ERR_INPUT, "unknown format of a report");
 }
 
-/* Of at most max characters in 11 px Verdana, about, by three sorts of letters; textLength makes every font keep to it. */
+/* Of at most max characters in 11 px Verdana, about, by three sorts of letters; textLength makes every font keep to
+ * it. */
 static unsigned badge_width(const char *text, size_t max)
 {
 	unsigned tenths = 0;
