@@ -287,18 +287,66 @@ static err_code copy_result(const struct json *r, struct json **out, struct err 
 	return rc;
 }
 
-err_code evidence_read(const struct json *result, struct evidence **out, struct err *e)
+/* What a metric's n says of the items: how many there are of its length and group; of a loss by tokens, their tokens,
+ * NaN where one does not tell. */
+static double count_of(const struct evidence *ev, const struct json *metric, const struct gate_metric *how)
 {
-	const struct json *items = json_get(result, "items");
+	const char *group = json_get_string(metric, "group");
+	bool by_tokens = !how->fraction && how->weight != BY_ITEMS, is_group = !group;
+	uint32_t last = UINT32_MAX; /* groups come in runs: names are compared where one begins */
+	int64_t length = 0;
+	double sum = 0;
+
+	json_get_integer(metric, "length", &length);
+	for (size_t i = 0; i < ev->n; i++) {
+		const struct evidence_item *it = &ev->items[i];
+
+		if (group && it->group != last)
+			is_group = !strcmp(evidence_name(ev, it->group), group);
+		last = it->group;
+		if (is_group && it->length == length)
+			sum += by_tokens ? it->n_tokens : 1;
+	}
+	return sum;
+}
+
+/* A result that was cut or put together by hand contradicts its items. One that is not whole need not agree. */
+static err_code check_counts(const struct evidence *ev, struct err *e)
+{
+	size_t at = 0;
+	int64_t n;
+
+	if (ev->numeric.why || ev->other.why)
+		return ERR_OK;
+	if (json_get_integer(json_get(ev->result, "dataset"), "n_items", &n) && (uint64_t)n != ev->n) {
+		err_set(e, ERR_INPUT, "n_items of dataset is %lld, and %zu items are there", (long long)n, ev->n);
+		return err_at(e, "/dataset/n_items");
+	}
+	for (const struct json *m = json_first(json_get(ev->result, "metrics")); m; m = json_next(m), at++) {
+		const char *name = json_get_string(m, "name"), *group = json_get_string(m, "group");
+		const struct gate_metric *how = gate_metric_find(name);
+		double want;
+
+		if (!how || !json_get_integer(m, "n", &n))
+			continue;
+		want = count_of(ev, m, how);
+		if (isnan(want) || want == (double)n)
+			continue;
+		err_set(e, ERR_INPUT, "n of metric '%.100s'%s%.100s is %lld, and its items come to %.0f", name,
+		        group ? " of " : "", group ? group : "", (long long)n, want);
+		return err_at(e, "/metrics/%zu/n", at);
+	}
+	return ERR_OK;
+}
+
+/* All but the items. */
+static err_code read_result(const struct json *result, struct evidence **out, struct err *e)
+{
 	struct evidence *ev;
 	const char *ties;
 	uint32_t empty;
 	err_code rc = check_result(result, e);
 
-	if (!rc && items && !json_is_array(items)) {
-		err_set(e, ERR_INPUT, "items is to be an array, not %s", json_type_name(items));
-		rc = err_at(e, "/items");
-	}
 	if (rc)
 		return rc;
 	ev = mem_zalloc(1, sizeof *ev, e);
@@ -315,8 +363,27 @@ err_code evidence_read(const struct json *result, struct evidence **out, struct 
 		json_get_integer(ev->result, "cached_from", &ev->cached_from);
 		rc = read_error(ev, e);
 	}
+	if (rc)
+		evidence_free(ev);
+	else
+		*out = ev;
+	return rc;
+}
+
+err_code evidence_read(const struct json *result, struct evidence **out, struct err *e)
+{
+	const struct json *items = json_get(result, "items");
+	struct evidence *ev = NULL;
+	err_code rc = read_result(result, &ev, e);
+
+	if (!rc && items && !json_is_array(items)) {
+		err_set(e, ERR_INPUT, "items is to be an array, not %s", json_type_name(items));
+		rc = err_at(e, "/items");
+	}
 	for (const struct json *i = json_first(items); i && !rc; i = json_next(i))
 		rc = add_item(ev, i, e);
+	if (!rc && items)
+		rc = check_counts(ev, e);
 	if (rc)
 		evidence_free(ev);
 	else
@@ -472,9 +539,11 @@ err_code evidence_parse(const char *text, size_t len, struct evidence **out, str
 	if (!rc)
 		rc = json_parse(buf_str(&head), head.len, &result, e);
 	if (!rc)
-		rc = evidence_read(result, &ev, e);
+		rc = from ? read_result(result, &ev, e) : evidence_read(result, &ev, e);
 	if (!rc && from)
 		rc = parse_items(ev, from, to, e);
+	if (!rc && from)
+		rc = check_counts(ev, e);
 	json_free(result);
 	buf_release(&head);
 	if (rc)

@@ -76,7 +76,8 @@ struct evidence; /* a measured result: the result object, its items (compact), a
 
 /* result: a result object (result_write), which may carry what is read here as well: "items", "error" (a job's:
  * {"code","message","units"}), "job", "cached_from". An object with nothing but "error" is a measurement that came to
- * no result. ERR_INPUT names the item and the member that is malformed. `_parse` reads text without a tree of all
+ * no result. ERR_INPUT names the item and the member that is malformed, or the count of a whole result, of its items or
+ * a metric's n, that its items contradict. `_parse` reads text without a tree of all
  * items: 67,000 are no burden. */
 err_code evidence_read(const struct json *result, struct evidence **out, struct err *e);
 err_code evidence_parse(const char *text, size_t len, struct evidence **out, struct err *e);

@@ -54,16 +54,22 @@ static err_code take_jobs(struct creation *n, const struct json *jobs, struct er
 /* What can be compared at all: read as judging reads it. */
 static err_code check_result(const struct json *result, struct err *e)
 {
-	const struct json *task = json_get(result, "task");
-	const char *task_name_ = json_get_string(task, "name");
+	static const char *const named[] = {"task", "model"};
 	struct evidence *ev = NULL;
 	err_code rc = evidence_read(result, &ev, e);
 
-	if (!rc && (!task_name_ || !json_get_string(json_get(result, "model"), "name") || !json_get(result, "metrics")))
-		rc = err_set(e, ERR_INPUT, "a result has a model, a task and metrics");
+	for (size_t i = 0; !rc && i < sizeof named / sizeof *named; i++)
+		if (!json_get_string(json_get(result, named[i]), "name")) {
+			err_set(e, ERR_INPUT, "the name of a result's %s is missing, or no string", named[i]);
+			rc = err_at(e, "/%s/name", named[i]);
+		}
+	if (!rc && !json_get(result, "metrics")) { /* it has an error in their place */
+		err_set(e, ERR_INPUT, "a result without metrics is none");
+		rc = err_at(e, "/metrics");
+	}
 	if (!rc && !evidence_n_items(ev))
 		rc = err_set(e, ERR_INPUT, "the result of task '%.100s' has no items: nothing can be compared by item",
-		             task_name_);
+		             json_get_string(json_get(result, "task"), "name"));
 	evidence_free(ev);
 	return rc;
 }

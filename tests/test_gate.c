@@ -219,6 +219,53 @@ START_TEST(malformed_evidence_is_refused_by_item_and_member)
 }
 END_TEST
 
+START_TEST(counts_that_the_items_contradict_are_refused_with_both_numbers)
+{
+#define WHOLE(n_items, metric, more)                                                                                   \
+	"{\"model\":{},\"task\":{},\"engine\":{},\"dataset\":{" n_items                                                \
+	"},\"metrics\":[{\"name\":\"x\",\"value\":1,\"n\":7},"                                                         \
+	"{\"value\":1," metric "}]" more ",\"items\":["                                                                \
+	"{\"group\":\"a\",\"correct\":true},{\"group\":\"b\",\"correct\":true},{\"group\":\"a\",\"correct\":false},"   \
+	"{\"length\":8,\"nll\":1,\"n_tokens\":5},{\"length\":8,\"nll\":1,\"n_tokens\":4},{\"length\":9,\"nll\":1}]}"
+	static const struct {
+		const char *text, *pointer, *message;
+	} table[] = {
+	    {WHOLE("\"n_items\":6", "\"name\":\"acc\",\"group\":\"a\",\"n\":2", ""), "", ""},
+	    {WHOLE("\"n_items\":7", "\"name\":\"acc\"", ""), "/dataset/n_items",
+	     "n_items of dataset is 7, and 6 items are there"},
+	    {WHOLE("\"n_items\":0", "\"name\":\"acc\"", ""), "/dataset/n_items", "is 0, and 6 items"},
+	    {WHOLE("\"n_items\":-1", "\"name\":\"acc\"", ""), "/dataset/n_items", "is -1, and 6 items"},
+	    {WHOLE("\"n_items\":7", "\"name\":\"acc\",\"n\":9", ",\"partial\":true"), "", ""},
+	    {WHOLE("", "\"name\":\"acc\",\"n\":3", ""), "", ""},
+	    {WHOLE("", "\"name\":\"acc\",\"n\":4", ""), "/metrics/1/n",
+	     "n of metric 'acc' is 4, and its items come to 3"},
+	    {WHOLE("", "\"name\":\"acc_norm\",\"group\":\"a\",\"n\":3", ""), "/metrics/1/n",
+	     "n of metric 'acc_norm' of a is 3, and its items come to 2"},
+	    {WHOLE("", "\"name\":\"ppl\",\"length\":9,\"n\":2", ""), "/metrics/1/n", "is 2, and its items come to 1"},
+	    {WHOLE("", "\"name\":\"ppl_token\",\"length\":8,\"n\":9", ""), "", ""},
+	    {WHOLE("", "\"name\":\"ppl_word\",\"length\":8,\"n\":8", ""), "/metrics/1/n",
+	     "n of metric 'ppl_word' is 8, and its items come to 9"},
+	    {WHOLE("", "\"name\":\"ppl_token\",\"length\":9,\"n\":99", ""), "", ""}, /* they do not tell */
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct evidence *ev = parse_evidence(table[i].text), *tree = NULL;
+		struct json *j = NULL;
+		err_code rc;
+
+		ck_assert_msg(!ev == (*table[i].message != '\0'), "%s: %s", table[i].text, e.msg);
+		ck_assert_msg(strstr(e.msg, table[i].message) && !strcmp(e.pointer, table[i].pointer), "%s: %s at %s",
+		              table[i].text, e.msg, e.pointer);
+		evidence_free(ev);
+		ck_ok(json_parse(table[i].text, strlen(table[i].text), &j, &e), &e);
+		rc = evidence_read(j, &tree, &e);
+		ck_assert_int_eq(rc, *table[i].message ? ERR_INPUT : ERR_OK);
+		evidence_free(rc ? NULL : tree);
+		json_free(j);
+	}
+}
+END_TEST
+
 START_TEST(sixty_seven_thousand_items_are_read_and_judged)
 {
 	static const char gate[] = GATE("{\"task\":\"blimp\",\"dataset\":\"b\"}",
@@ -654,6 +701,7 @@ Suite *gate_suite(void)
 	tcase_add_test(t, a_gate_has_one_normal_form);
 	tcase_add_test(t, items_are_read_from_anywhere_in_the_text);
 	tcase_add_test(t, malformed_evidence_is_refused_by_item_and_member);
+	tcase_add_test(t, counts_that_the_items_contradict_are_refused_with_both_numbers);
 	tcase_add_test(t, sixty_seven_thousand_items_are_read_and_judged);
 	tcase_add_test(t, verdicts_are_what_scipy_computes);
 	tcase_add_test(t, failed_units_that_are_told_stand_for_what_the_result_says);

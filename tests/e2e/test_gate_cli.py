@@ -182,6 +182,43 @@ class Local(Workshop):
         self.assertEqual((result["model"]["name"], len(result["items"])), ("worse", 32))
         self.assertEqual(self.gate(self.write_gate("b", NO_WORSE, measure=[BOOKS]), "worse", "--baseline", mine)["verdict"], "pass")
 
+    def test_a_baseline_that_was_cut_is_refused_naming_both_numbers(self):
+        with gzip.open(self.baseline, "rt") as f:
+            whole = json.load(f)
+        for file, counts in (("cut.json", {}), ("recounted.json", {"n_items": 31})):
+            books = [{**r, "items": r["items"][1:], "dataset": {**r["dataset"], **counts}} if len(r["items"]) == 32 else r
+                     for r in whole["results"]]
+            (self.root / file).write_text(json.dumps({"results": books}))
+            done = self.run_fathom("gate", "--gate", self.full, "--model", self.root / "models" / "good", "--datasets", self.data,
+                                   "--baseline", file)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(file, done.stderr)
+            self.assertRegex(done.stderr, r"n of metric '\w+' is \d+, and its items come to \d+ \(at /results/\d/metrics/\d+/n\)"
+                             if counts else r"n_items of dataset is 32, and 31 items are there \(at /results/\d/dataset/n_items\)")
+            done = self.run_fathom("compare", "--gate", self.full, "--baseline", file, self.baseline)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("and 31 items are there" if not counts else "and its items come to", done.stderr)
+
+    def test_a_baseline_needs_no_more_of_an_item_than_what_is_compared(self):
+        """As a tool of somebody's own may write it: no metrics, and of the result only what must be the same."""
+        with gzip.open(self.baseline, "rt") as f:
+            whole = json.load(f)
+        first = lambda v: v[0] if isinstance(v, list) else v  # of the choices, the first
+        members = ("key", "doc", "length", "nll", "correct", "n_tokens", "n_bytes")
+        small = [{"task": r["task"], "model": {k: r["model"][k] for k in ("name", "tokenizer_fingerprint")}, "metrics": [],
+                  "dataset": {"fingerprint": r["dataset"]["fingerprint"]}, "engine": {k: r["engine"][k] for k in ("device", "dtype")},
+                  "items": [{k: first(i[k]) for k in members if k in i} for i in r["items"]]} for r in whole["results"]]
+        self.assertEqual({frozenset(i) for r in small for i in r["items"]},
+                         {frozenset(members) - {"correct"}, frozenset({"key", "doc", "correct", "n_tokens", "n_bytes"})})
+        (self.root / "small.json").write_text(json.dumps({"results": small}))
+        for model, status in (("good", 0), ("worse", 1)):
+            by_small = self.gate(self.full, model, "--baseline", self.root / "small.json", expect=status)
+            by_whole = self.gate(self.full, model, "--baseline", self.baseline, expect=status)
+            for a, b in zip(by_small["rules"], by_whole["rules"], strict=True):
+                told = ("name", "verdict", "delta", "lower", "upper", "p", "p_holm", "n", "value", "discordant", "bootstrap")
+                self.assertEqual({k: a.get(k) for k in told}, {k: b.get(k) for k in told})
+        self.assertEqual((by_small["verdict"], by_small["refused"]), ("fail", []))
+
     def test_a_store_answers_what_it_has_measured_and_keeps_baselines(self):
         store = ("--store", self.root / "store")
         self.make_baseline(self.full, "main", *store)

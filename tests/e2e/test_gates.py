@@ -218,7 +218,14 @@ class Baselines(GateTest):
             ({"name": "a", "results": [result]}, "/results/0", "no items"),
             ({"name": "a", "results": [{"items": [item]}]}, "/results/0", "metrics"),
             ({"name": "a", "results": [7]}, "/results/0", "object"),
+            ({"name": "a", "results": [{"error": {}, "items": [item]}]}, "/results/0/task/name", "name of a result's task is missing"),
+            ({"name": "a", "results": [{"error": {}, "task": {"name": "x"}, "model": {"name": "x"}, "items": [item]}]},
+             "/results/0/metrics", "without metrics"),
+            ({"name": "a", "results": [{**result, "dataset": {}, "metrics": [], "model": {}, "items": [item]}]},
+             "/results/0/model/name", "name of a result's model is missing"),
             ({"name": "a", "results": [{**result, "items": [{**item, "nll": "x"}]}]}, "/results/0", "nll"),
+            ({"name": "a", "results": [{**result, "items": [item]}]}, "/results/0/dataset/n_items", "and 1 items are there"),
+            ({"name": "a", "results": [{**result, "dataset": {}, "items": [item]}]}, "/results/0/metrics/0/n", "come to 3"),
         ):
             with self.subTest(body=str(body)[:80]):
                 problem = self.problem("POST", "/api/v1/baselines", body)

@@ -370,7 +370,8 @@ class Month(unittest.TestCase):
 
 def evidence(part, result, items):
     """A result over these items alone; each is one of its own, also where it was drawn twice."""
-    return {**{k: result[k] for k in ("schema", "model", "task", "dataset", "engine")}, "metrics": part.metrics(items),
+    return {**{k: result[k] for k in ("schema", "model", "task", "engine")}, "metrics": part.metrics(items),
+            "dataset": {**result["dataset"], "n_items": len(items)},
             "items": [{"key": f"{k:016x}", "doc": str(k), **{m: i[m] for m in part.members}} for k, i in enumerate(items)],
             "warnings": []}
 

@@ -251,9 +251,15 @@ def equal_cases():
          [{"verdict": "inconclusive"}, {"verdict": "fail", "p_holm": accuracy_test(30, 6, 400)["p"]}])
 
 
+def recount(e):  # of questions without groups: every count is of items
+    for counted in (e["dataset"], *e["metrics"]):
+        counted["n_items" if counted is e["dataset"] else "n"] = len(e["items"])
+
+
 def item_cases():
     def repeat(e):  # the first ten lines once more, as a data set may have them
         e["items"] += copy.deepcopy(e["items"][:10])
+        recount(e)
 
     edit("few_twice", "few", repeat)
     edit("few_worse_twice", "few_worse", repeat)
@@ -264,13 +270,13 @@ def item_cases():
     case("the same text twice on one side only is another set", [WORDS], [ACC], ["few_worse"], ["few_twice"],
          "error", [{"verdict": "error", "n": 40, "contains": "40 are in both, 0 only in the candidate, 10 only in"}],
          refused=["the sets of items differ"])
-    edit("few_fewer", "few", lambda e: e["items"].pop(7))
+    edit("few_fewer", "few", lambda e: (e["items"].pop(7), recount(e)))
     case("an item less is another set", [WORDS], [ACC], ["few_fewer"], ["few"], "error",
          [{"verdict": "error", "contains": "39 are in both, 0 only in the candidate, 1 only in the baseline"}])
     edit("few_keyless", "few", lambda e: e["items"][7].update(key=None))
     case("an item without a key is not paired", [WORDS], [ACC], ["few_keyless"], ["few"], "error",
          [{"verdict": "error", "contains": "1 of the candidate's 40 items have no key"}])
-    edit("few_bare", "few", lambda e: e.update(items=[]))
+    edit("few_bare", "few", lambda e: (e.update(items=[]), recount(e)))
     case("no items, no pairs", [WORDS], [ACC], ["few_bare"], ["few_bare"], "error",
          [{"verdict": "error", "n": 0, "contains": "neither side has an item"}])
     edit("few_null", "few", lambda e: e["items"][5].update(correct=None))
