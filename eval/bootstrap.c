@@ -41,6 +41,7 @@ err_code bootstrap_ratio(const struct cluster *cand, const struct cluster *base,
 
 	if (!x)
 		return err_set(e, ERR_MEMORY, "no memory for %d resamples", PAIRED_RESAMPLES);
+	out->seed = seed;
 	for (size_t r = 0; r < PAIRED_RESAMPLES; r++) {
 		struct cluster a = {0, 0}, b = {0, 0};
 
@@ -124,6 +125,7 @@ err_code bootstrap_accuracy(const struct discordance *groups, size_t n_groups, d
 
 	if (!x)
 		return err_set(e, ERR_MEMORY, "no memory for %d resamples", PAIRED_RESAMPLES);
+	out->seed = seed;
 	for (size_t i = 0; !rc && i < n_groups; i++)
 		rc = resample_group(&groups[i], 1 / (double)groups[i].n / (double)n_groups, &seed, x, e);
 	if (!rc)

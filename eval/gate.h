@@ -126,8 +126,9 @@ struct gate_case {
 	void *history_arg;
 
 	bool bootstrap; /* report its bounds beside the others (10,000 resamples); they never decide */
-	uint64_t seed;  /* of it */
+	uint64_t seed;  /* of it, and beside its bounds in the verdict; the commands' is GATE_SEED */
 };
+#define GATE_SEED 1
 
 /* Writes the verdict object at the top of w. What is wrong with the evidence is in the verdict; the call itself fails
  * only for lack of memory and where history does. */

@@ -206,6 +206,8 @@ static void write_tested(const struct outcome *o, struct json_writer *w)
 		json_begin_object(w, "bootstrap");
 		json_put_double(w, "lower", o->bootstrap.lower);
 		json_put_double(w, "upper", o->bootstrap.upper);
+		json_put_int(w, "resamples", PAIRED_RESAMPLES);
+		json_put_uint(w, "seed", o->bootstrap.seed);
 		json_end_object(w);
 	}
 }

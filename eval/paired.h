@@ -59,6 +59,7 @@ void paired_accuracy(const struct discordance *groups, size_t n_groups, double a
  * n_groups >= 1. */
 struct bootstrap {
 	double lower, upper;
+	uint64_t seed; /* that it was given */
 };
 err_code bootstrap_ratio(const struct cluster *cand, const struct cluster *base, size_t n, double alpha, uint64_t seed,
                          struct bootstrap *out, struct err *e);

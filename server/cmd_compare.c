@@ -8,8 +8,6 @@
 #include "server/evidence_file.h"
 #include "server/verdict_out.h"
 
-#define SEED 1
-
 static const struct option_spec specs[] = {
     {"--gate", "FILE", NULL, NULL, "the rules: a gates.json", 0, NULL},
     {"--baseline", "FILE", NULL, NULL, "what is compared with (.json, .json.gz)", 0, NULL},
@@ -143,7 +141,7 @@ static err_code judge(const struct judging *j, const struct results *cand, const
 	                      .tags = json_get(j->tags, "tags"),
 	                      .allow_engine_change = options_count(j->options, "--allow-engine-change"),
 	                      .bootstrap = j->bootstrap,
-	                      .seed = SEED};
+	                      .seed = GATE_SEED};
 	err_code rc;
 
 	if (!found)

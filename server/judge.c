@@ -8,7 +8,6 @@
 #include "server/job_evidence.h"
 
 #define MAX_VERDICT ((size_t)32 << 20)
-#define SEED        1
 
 /* What a run is judged on. */
 struct bench {
@@ -244,7 +243,7 @@ static err_code judge(struct bench *b, struct json_writer *w, struct err *e)
 	    .history = history,
 	    .history_arg = b,
 	    .bootstrap = true,
-	    .seed = SEED,
+	    .seed = GATE_SEED,
 	};
 	err_code rc = gate_judge(b->gate, &c, &inner, &verdict, e);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "eval/gate.h"
+#include "eval/paired.h"
 #include "tests/fixture.h"
 #include "tests/fixture_eval.h"
 
@@ -632,9 +633,17 @@ START_TEST(where_the_items_would_have_done_an_inconclusive_verdict_asks_for_many
 	static const char gate[] = GATE(WORDS, RULE("\"type\":\"relative\",\"metric\":\"acc\",\"min_effect\":0.065"));
 	const struct evidence *side[2];
 	struct evidence *owned[2];
-	struct gate_case c = {.candidate = &side[1], .baseline_name = "b", .baseline = &side[0], .n_baseline = 1};
+	struct gate_case c = {.candidate = &side[1],
+	                      .baseline_name = "b",
+	                      .baseline = &side[0],
+	                      .n_baseline = 1,
+	                      .bootstrap = true,
+	                      .seed = UINT64_MAX - 7};
+	struct bootstrap again;
+	const struct json *bounds;
 	struct buf out = BUF_INIT(1 << 20);
 	struct json_writer w = JSON_WRITER(&out);
+	struct json *got = NULL;
 	enum gate_verdict verdict;
 	struct gate *g = NULL;
 
@@ -656,6 +665,15 @@ START_TEST(where_the_items_would_have_done_an_inconclusive_verdict_asks_for_many
 	              buf_str(&out));
 	ck_assert_msg(strstr(buf_str(&out), "; about 124 items do where nothing changed, so it lies between") != NULL,
 	              "%s", buf_str(&out));
+	ck_assert_msg(strstr(buf_str(&out), "\"resamples\":10000,\"seed\":18446744073709551608}"), "%s", buf_str(&out));
+	/* whoever has the verdict and its pairs repeats the bounds */
+	ck_ok(bootstrap_accuracy(&(struct discordance){200, 12, 5}, 1, 0.05, UINT64_MAX - 7, &again, &e), &e);
+	ck_ok(json_parse(buf_str(&out), out.len, &got, &e), &e);
+	bounds = json_get(json_first(json_get(got, "rules")), "bootstrap");
+	ck_assert_double_eq(fixture_member(bounds, "lower"), again.lower);
+	ck_assert_double_eq(fixture_member(bounds, "upper"), again.upper);
+	ck_assert_double_lt(again.lower, again.upper);
+	json_free(got);
 	gate_free(g);
 	evidence_free(owned[0]);
 	evidence_free(owned[1]);
