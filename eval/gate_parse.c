@@ -9,9 +9,11 @@
 #include "eval/gate_private.h"
 #include "eval/task.h"
 
-#define MAX_TEXT     ((size_t)4 << 20)
-#define MAX_MEASURES 32
-#define MAX_RULES    256
+#define MAX_TEXT      ((size_t)4 << 20)
+#define MAX_MEASURES  32
+#define MAX_RULES     256
+
+#define SECRET_PREFIX "FATHOM_WEBHOOK_"
 
 /* -- measures ---------------------------------------------------------------------------------- */
 
@@ -117,6 +119,15 @@ static err_code check_gate_name(const char *name, struct err *e)
 	return *name == '.' ? REFUSE(e, "", "name", "name '%.100s' begins with a dot", name) : ERR_OK;
 }
 
+/* Whoever may post a gate may name a variable, and learns an HMAC of its value: only what is there for that. */
+static bool is_secret_name(const char *s)
+{
+	size_t len = strlen(s), prefix = strlen(SECRET_PREFIX);
+
+	return len > prefix && len <= FIELD_MAX_NAME && !strncmp(s, SECRET_PREFIX, prefix) &&
+	       strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == len;
+}
+
 static err_code write_webhook(const struct json *given, struct json_writer *w, struct err *e)
 {
 	static const char *const known[] = {"url", "secret_env", NULL};
@@ -133,10 +144,10 @@ static err_code write_webhook(const struct json *given, struct json_writer *w, s
 	if ((strncmp(url, "https://", 8) != 0 && strncmp(url, "http://", 7) != 0) || strlen(url) > 2000 ||
 	    strpbrk(url, " \t\r\n"))
 		return REFUSE(e, "/webhook", "url", "url '%.100s' is no http:// or https:// address", url);
-	if (secret &&
-	    (!*secret || strlen(secret) > FIELD_MAX_NAME || isdigit((unsigned char)*secret) ||
-	     strspn(secret, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") != strlen(secret)))
-		return REFUSE(e, "/webhook", "secret_env", "secret_env '%.100s' is no name of an environment variable",
+	if (secret && !is_secret_name(secret))
+		return REFUSE(e, "/webhook", "secret_env",
+		              "secret_env '%.100s' is no name of a variable that begins with " SECRET_PREFIX
+		              ": a gate may use no other of the server's environment",
 		              secret);
 	json_begin_object(w, "webhook");
 	json_put_string(w, "url", url);

@@ -97,8 +97,44 @@ static const struct {
     {"{\"name\":\"g\",\"measure\":[" WORDS
      "],\"rules\":[" RULE("\"type\":\"no_truncation\"") "],"
                                                         "\"webhook\":{\"url\":\"http://x\",\"secret_env\":\"$A\"}}",
-     "/webhook/secret_env", "no name of an environment variable"},
+     "/webhook/secret_env", "secret_env '$A' is no name of a variable that begins with FATHOM_WEBHOOK_"},
 };
+
+START_TEST(a_gate_names_no_variable_that_is_not_there_for_webhooks)
+{
+	static const struct {
+		const char *name;
+		bool ok;
+	} table[] = {{"FATHOM_WEBHOOK_SECRET", true},
+	             {"FATHOM_WEBHOOK_a9_", true},
+	             {"FATHOM_WEBHOOK_", false},
+	             {"AWS_SECRET_ACCESS_KEY", false},
+	             {"PATH", false},
+	             {"", false},
+	             {"FATHOM_URL", false},
+	             {"fathom_webhook_a", false},
+	             {"XFATHOM_WEBHOOK_A", false},
+	             {"FATHOM_WEBHOOK_A B", false},
+	             {"FATHOM_WEBHOOK_A=B", false}};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct gate *g = NULL;
+		char text[400];
+		err_code rc;
+
+		snprintf(text, sizeof text,
+		         "{\"name\":\"g\",\"measure\":[" WORDS "],\"rules\":[" RULE(
+		             "\"type\":\"no_truncation\"") "],"
+		                                           "\"webhook\":{\"url\":\"http://x\",\"secret_env\":\"%s\"}}",
+		         table[i].name);
+		rc = gate_parse_text(text, strlen(text), &g, &e);
+		ck_assert_msg(rc == (table[i].ok ? ERR_OK : ERR_INPUT), "%s", text);
+		ck_assert(table[i].ok ||
+		          (strstr(e.msg, "begins with FATHOM_WEBHOOK_") && strstr(e.msg, table[i].name)));
+		gate_free(rc ? NULL : g);
+	}
+}
+END_TEST
 
 START_TEST(what_cannot_be_judged_is_refused_with_a_pointer)
 {
@@ -124,7 +160,7 @@ static const char full[] =
     "\"lambada\"}],\"measure\":[{\"task\":\"pg19\",\"id\":\"books\",\"dataset\":\"b\",\"params\":{\"lengths\":[64,256]}"
     ","
     "\"engine\":{\"dtype\":\"f32\"}},{\"task\":\"lambada_openai\",\"dataset\":\"l\"}],\"name\":\"long-context\","
-    "\"webhook\":{\"url\":\"https://ci.example/hook\",\"secret_env\":\"SECRET\"}}";
+    "\"webhook\":{\"url\":\"https://ci.example/hook\",\"secret_env\":\"FATHOM_WEBHOOK_SECRET\"}}";
 
 START_TEST(a_gate_has_one_normal_form)
 {
@@ -145,7 +181,7 @@ START_TEST(a_gate_has_one_normal_form)
 	ck_assert(!g->rules[2].linear);
 	ck_assert_uint_eq(g->rules[3].measure, 1);
 	ck_assert(gate_needs_baseline(g));
-	ck_assert_str_eq(g->webhook_secret_env, "SECRET");
+	ck_assert_str_eq(g->webhook_secret_env, "FATHOM_WEBHOOK_SECRET");
 	ck_ok(gate_parse_text(g->text, strlen(g->text), &again, &e), &e);
 	ck_assert_str_eq(g->text, again->text);
 	gate_free(again);
@@ -716,6 +752,7 @@ Suite *gate_suite(void)
 
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, what_cannot_be_judged_is_refused_with_a_pointer);
+	tcase_add_test(t, a_gate_names_no_variable_that_is_not_there_for_webhooks);
 	tcase_add_test(t, a_gate_has_one_normal_form);
 	tcase_add_test(t, items_are_read_from_anywhere_in_the_text);
 	tcase_add_test(t, malformed_evidence_is_refused_by_item_and_member);

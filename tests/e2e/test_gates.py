@@ -278,6 +278,7 @@ class Gates(GateTest):
         rule = GATE["rules"][0]
         for body, pointer in ((gate(name="a b"), "/name"), (gate(x=1), "/x"),
                               (gate(rules=[{**rule, "min_effect": 0}]), "/rules/0/min_effect"),
+                              (gate(webhook={"url": "http://x", "secret_env": "PATH"}), "/webhook/secret_env"),
                               (gate(measure=[{"task": "pg19", "dataset": "shelf", "params": {"stride": "x"}}]),
                                "/measure/0/params/stride")):
             with self.subTest(pointer=pointer):
@@ -719,13 +720,13 @@ class Webhook(GateTest):
 
     @classmethod
     def setUpClass(cls):
-        os.environ["TEST_HOOK_SECRET"] = cls.SECRET
+        os.environ["FATHOM_WEBHOOK_TEST"] = cls.SECRET
         try:
             super().setUpClass()
         finally:
-            del os.environ["TEST_HOOK_SECRET"]
+            del os.environ["FATHOM_WEBHOOK_TEST"]
 
-    def hooked(self, name, receiver, env="TEST_HOOK_SECRET"):
+    def hooked(self, name, receiver, env="FATHOM_WEBHOOK_TEST"):
         self.post("/api/v1/gates", gate(name=name, rules=GATE["rules"][1:],
                                         webhook={"url": receiver.url, "secret_env": env}))
         self.addCleanup(receiver.close)
@@ -758,17 +759,17 @@ class Webhook(GateTest):
         self.server.stop()
         self.addCleanup(lambda: None)
         stored = b"".join(p.read_bytes() for p in self.server.data.glob("fathom.db*")) + self.server.log_text().encode()
-        os.environ["TEST_HOOK_SECRET"] = self.SECRET
+        os.environ["FATHOM_WEBHOOK_TEST"] = self.SECRET
         self.server.start()
         self.assertNotIn(self.SECRET.encode(), stored)
 
     def test_a_secret_that_is_not_there_is_said_and_nothing_is_sent_unsigned(self):
         receiver = Receiver()
-        run = self.hooked("nosecret", receiver, "NO_SUCH_SECRET")
+        run = self.hooked("nosecret", receiver, "FATHOM_WEBHOOK_NONE")
         deadline = time.monotonic() + 20
         while not (error := self.server.get(run["links"]["self"]).json()["webhook"]["error"]) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.assertIn("NO_SUCH_SECRET", error)
+        self.assertIn("FATHOM_WEBHOOK_NONE", error)
         self.assertEqual(receiver.got, [])
 
     def test_a_message_outlives_the_server(self):
