@@ -91,6 +91,14 @@ int registry_each_dataset(const struct registry *r, registry_fn *f, void *arg);
 /* ERR_NOT_FOUND or ERR_INPUT, with a pointer, for a dataset that the parameters name and that is not there. */
 err_code task_check_names(const struct task *t, const struct json *params, const struct registry *r, struct err *e);
 
+/* What a job's "engine" asks for: as given, borrowed from it. */
+struct engine_options {
+	const char *device, *dtype;  /* "auto" where nothing is said */
+	const struct json *position; /* an object that replaces the model's scaling; NULL: its own */
+};
+/* v: an object, null or NULL; at: its JSON pointer. ERR_INPUT with a pointer for what no engine has. */
+err_code engine_options_read(const struct json *v, const char *at, struct engine_options *out, struct err *e);
+
 /* -- evaluations (need a model; never opened in `serve`) --------------------------------------- */
 
 struct evaluation; /* a task on a dataset, tokenized and cut into units */

@@ -56,25 +56,17 @@ static err_code write_params(const struct json *measure, const struct task *t, c
 
 static err_code write_engine(const struct json *measure, const char *parent, struct json_writer *w, struct err *e)
 {
-	static const char *const known[] = {"device", "dtype", "position", NULL};
-	const struct json *v = json_get(measure, "engine"), *position = json_get(v, "position");
-	const char *device, *dtype;
+	struct engine_options o;
 	char at[120];
 
 	snprintf(at, sizeof at, "%s/engine", parent);
-	if (field_given(v) && !json_is_object(v))
-		return REFUSE(e, parent, "engine", "engine is to be an object, not %s", json_type_name(v));
-	if (fields_check(v, at, known, NULL, e) || field_string(v, at, "device", false, &device, e) ||
-	    field_string(v, at, "dtype", false, &dtype, e))
+	if (engine_options_read(json_get(measure, "engine"), at, &o, e))
 		return e->code;
-	if (field_given(position) && !json_is_object(position))
-		return REFUSE(e, at, "position", "position is to be an object or null, not %s",
-		              json_type_name(position));
 	json_begin_object(w, "engine");
-	json_put_string(w, "device", device ? device : "auto");
-	json_put_string(w, "dtype", dtype ? dtype : "auto");
-	if (field_given(position))
-		json_put_value(w, "position", position);
+	json_put_string(w, "device", o.device);
+	json_put_string(w, "dtype", o.dtype);
+	if (o.position)
+		json_put_value(w, "position", o.position);
 	json_end_object(w);
 	return ERR_OK;
 }

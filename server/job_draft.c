@@ -1,7 +1,6 @@
 /* What a client asks for becomes a row: see job_draft.h. Member by member, through one table. */
 #include "server/job_draft.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,6 @@
 #define MAX_TAGS     32
 #define MAX_KEY      64
 #define MAX_PRIORITY 100
-#define MAX_POSITION 32
 #define MAX_TEXT     ((size_t)64 << 10)
 
 struct job_draft {
@@ -120,94 +118,18 @@ static err_code take_params(struct job_draft *d, const struct json *v, struct er
 	return e->code;
 }
 
-/* choices: "auto|cpu|cuda" */
-static bool is_one_of(const char *s, const char *choices)
-{
-	size_t len = strlen(s);
-
-	for (const char *at = choices; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL)
-		if (len && strcspn(at, "|") == len && !memcmp(at, s, len))
-			return true;
-	return false;
-}
-
-static bool is_device(const char *s)
-{
-	if (is_one_of(s, "auto|cpu|cuda"))
-		return true;
-	return !strncmp(s, "cuda:", 5) && isdigit((unsigned char)s[5]) && strlen(s) <= 8 &&
-	       strspn(s + 5, "0123456789") == strlen(s + 5);
-}
-
-/* The scheme itself is known to the engine alone, which refuses the rest at the job's plan. */
-static err_code check_position(const struct json *v, struct err *e)
-{
-	if (!is_given(v))
-		return ERR_OK;
-	if (!json_is_object(v)) {
-		err_set(e, ERR_INPUT, "position is to be an object or null, not %s", json_type_name(v));
-		return err_at(e, "/engine/position");
-	}
-	if (json_count(v) > MAX_POSITION) {
-		err_set(e, ERR_INPUT, "position has %zu members; at most %d", json_count(v), MAX_POSITION);
-		return err_at(e, "/engine/position");
-	}
-	for (const struct json *m = json_first(v); m; m = json_next(m)) {
-		if (!json_is_object(m) && !json_is_array(m))
-			continue;
-		err_set(e, ERR_INPUT, "member '%.100s' of position is %s", json_key(m), json_type_name(m));
-		return err_at_member(e, "/engine/position", json_key(m));
-	}
-	if (!json_get_string(v, "type")) {
-		err_set(e, ERR_INPUT, "position needs a type, such as \"yarn\"");
-		return err_at(e, "/engine/position/type");
-	}
-	return ERR_OK;
-}
-
-static err_code check_engine(const struct json *v, const char **device, const char **dtype, struct err *e)
-{
-	for (const struct json *m = json_first(v); m; m = json_next(m)) {
-		const char *key = json_key(m), *s = json_string(m);
-
-		if (!strcmp(key, "position") || json_is_null(m))
-			continue;
-		if (!strcmp(key, "device")) {
-			if (!s || !is_device(s))
-				err_set(e, ERR_INPUT, "device '%.40s' is none of auto, cpu, cuda, cuda:N", s ? s : "");
-			else
-				*device = s;
-		} else if (!strcmp(key, "dtype")) {
-			if (!s || !is_one_of(s, "auto|f32|bf16|f16"))
-				err_set(e, ERR_INPUT, "dtype '%.40s' is none of auto, f32, bf16, f16", s ? s : "");
-			else
-				*dtype = s;
-		} else {
-			err_set(e, ERR_INPUT, "unknown member '%.100s'; known: device, dtype, position", key);
-		}
-		if (e->code) {
-			return err_at_member(e, "/engine", key);
-		}
-	}
-	return check_position(json_get(v, "position"), e);
-}
-
 static err_code take_engine(struct job_draft *d, const struct json *v, struct err *e)
 {
 	struct json_writer w = JSON_WRITER(&d->engine);
-	const char *device = "auto", *dtype = "auto";
-	const struct json *position;
+	struct engine_options o;
 
-	if (is_given(v) && !json_is_object(v))
-		return err_set(e, ERR_INPUT, "engine is to be an object, not %s", json_type_name(v));
-	if (check_engine(v, &device, &dtype, e))
+	if (engine_options_read(v, "/engine", &o, e))
 		return e->code;
-	position = json_get(v, "position");
 	json_begin_object(&w, NULL);
-	json_put_string(&w, "device", device);
-	json_put_string(&w, "dtype", dtype);
-	if (is_given(position))
-		json_put_value(&w, "position", position);
+	json_put_string(&w, "device", o.device);
+	json_put_string(&w, "dtype", o.dtype);
+	if (o.position)
+		json_put_value(&w, "position", o.position);
 	else
 		json_put_null(&w, "position");
 	json_end_object(&w);

@@ -18,6 +18,7 @@ static struct err e;
 #define BOOKS                 "{\"task\":\"pg19\",\"dataset\":\"books\",\"params\":{\"lengths\":[64,256]}}"
 #define WORDS                 "{\"task\":\"lambada\",\"dataset\":\"l\"}"
 #define GATE(measures, rules) "{\"name\":\"g\",\"measure\":[" measures "],\"rules\":[" rules "]}"
+#define ENGINE(engine)        "{\"task\":\"lambada\",\"dataset\":\"b\",\"engine\":" engine "}"
 #define RULE(members)         "{\"name\":\"r\"," members "}"
 
 static const struct {
@@ -39,6 +40,14 @@ static const struct {
     {GATE("{\"task\":\"pg19\",\"dataset\":\"b\",\"params\":7}", ""), "/measure/0/params", "object, not number"},
     {GATE("{\"task\":\"lambada\",\"dataset\":\"b\",\"engine\":{\"gpu\":1}}", ""), "/measure/0/engine/gpu",
      "unknown member 'gpu'; known: device, dtype, position"},
+    {GATE(ENGINE("7"), ""), "/measure/0/engine", "engine is to be an object, not number"},
+    {GATE(ENGINE("{\"device\":\"gpu\"}"), ""), "/measure/0/engine/device", "device 'gpu' is none of auto, cpu"},
+    {GATE(ENGINE("{\"dtype\":\"f64\"}"), ""), "/measure/0/engine/dtype", "dtype 'f64' is none of auto, f32"},
+    {GATE(ENGINE("{\"position\":7}"), ""), "/measure/0/engine/position", "an object or null, not number"},
+    {GATE(ENGINE("{\"position\":{}}"), ""), "/measure/0/engine/position/type", "position needs a type"},
+    {GATE(ENGINE("{\"position\":{\"type\":1}}"), ""), "/measure/0/engine/position/type", "position needs a type"},
+    {GATE(ENGINE("{\"position\":{\"type\":\"yarn\",\"x\":{}}}"), ""), "/measure/0/engine/position/x",
+     "member 'x' of position is object"},
     {GATE(WORDS "," WORDS, ""), "/measure/1/id", "two measures are called 'lambada'"},
     {GATE(WORDS, ""), "/rules", "rules has 0 elements"},
     {GATE(WORDS, "{}"), "/rules/0/name", "name is missing"},

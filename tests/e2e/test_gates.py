@@ -289,6 +289,19 @@ class Gates(GateTest):
         self.problem("GET", "/api/v1/gates/nothing/badge.svg", status=404)
         self.problem("PUT", "/api/v1/gates", status=405)
 
+    def test_what_a_job_may_not_ask_of_the_engine_a_gate_may_not_either(self):
+        measure = GATE["measure"][0]
+        job = {"model": "rope-demo", **{k: measure[k] for k in ("task", "dataset", "params")}}
+        for engine in (1, {"device": "tpu"}, {"device": 0}, {"dtype": "f64"}, {"a/b~": 1}, {"gpu": None}, {"position": "yarn"},
+                       {"position": {"factor": 2}}, {"position": {"type": "yarn", "factor": [2]}},
+                       {"position": {"type": "yarn", **{str(i): i for i in range(40)}}}):
+            with self.subTest(engine=engine):
+                of_job = self.problem("POST", "/api/v1/jobs", {**job, "engine": engine})
+                of_gate = self.problem("POST", "/api/v1/gates", gate(measure=[{**measure, "engine": engine}]))
+                self.assertEqual((of_gate["detail"], of_gate["pointer"]), (of_job["detail"], "/measure/0" + of_job["pointer"]))
+        for engine in (None, {"device": None, "dtype": "f32", "position": {"type": "none"}}, {"device": "cuda:3"}):
+            self.post("/api/v1/gates", gate(name="g", measure=[{**measure, "engine": engine}]))
+
 
 class Runs(GateTest):
     def test_the_same_model_passes_and_its_job_is_not_computed_again(self):
