@@ -75,9 +75,15 @@ const char *client_time(const char *rfc3339, char out[CLIENT_TIME]);
 
 bool client_job_is_final(const struct json *job);
 
+/* What was said last of jobs that are watched, where stderr is no terminal; zeroed at first. */
+struct client_said {
+	double at_s; /* clock_mono_s() */
+	char line[400];
+};
+
 /* cmd_wait.c: a job's state and progress on stderr, behind `what`: a line drawn over itself where that is a terminal,
- * and one that stays when the job is final. */
-void client_show_job(const char *what, const struct json *job, bool final);
+ * elsewhere one each half minute; and one that stays when the job is final. */
+void client_show_job(const char *what, const struct json *job, bool final, struct client_said *said);
 
 /* cmd_wait.c: follows a job to its end, with a bar on stderr when that is a terminal; prints its result on stdout in
  * this format ("table", "json", "csv", "markdown"). The exit status of `fathom wait`. */

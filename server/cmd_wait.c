@@ -11,6 +11,7 @@
 #include "server/report.h"
 
 #define POLL_S          30  /* of one long poll */
+#define SAY_S           29  /* between two lines of a log: less than a long poll */
 #define PATIENCE_S      60  /* for a server that went away to come back */
 #define MIN_INTERVAL_MS 150 /* between two drawings */
 
@@ -66,19 +67,19 @@ static void draw(const char *what, const struct json *job)
 	        done / total * 100, done_text, total_text, eta);
 }
 
-/* Where there is no terminal: a line for each long poll, if it says something new, so that a log does not fall silent;
- * of a job just begun, only why it waits. */
-static void tell(const struct json *job, bool first, char said[300])
+/* Where there is no terminal: a line now and then, if it says something new, so that a log does not fall silent; why a
+ * job waits is said at once. */
+static void tell(const char *what, const struct json *job, struct client_said *said)
 {
 	const struct json *progress = json_get(job, "progress");
 	const char *waiting = json_get_string(job, "waiting");
-	char line[300], eta[40];
-	double done = 0, total = 0;
+	char line[sizeof said->line], eta[40];
+	double done = 0, total = 0, now_s = clock_mono_s();
 	int64_t id = 0;
 	int n;
 
 	json_get_integer(job, "id", &id);
-	n = snprintf(line, sizeof line, "job %lld %s", (long long)id, json_get_string(job, "state"));
+	n = snprintf(line, sizeof line, "%.100sjob %lld %s", what, (long long)id, json_get_string(job, "state"));
 	json_get_number(progress, "done", &done);
 	json_get_number(progress, "total", &total);
 	put_eta(eta, progress);
@@ -86,19 +87,24 @@ static void tell(const struct json *job, bool first, char said[300])
 		snprintf(line + n, sizeof line - (size_t)n, ": %.200s", waiting);
 	else if (total > 0)
 		snprintf(line + n, sizeof line - (size_t)n, ": %.0f %%%s", done / total * 100, eta);
-	if ((first && !waiting) || !strcmp(line, said))
+	if (said->at_s <= 0)
+		said->at_s = now_s;
+	if (!strcmp(line, said->line) || (!waiting && now_s - said->at_s < SAY_S))
 		return;
-	strcpy(said, line);
+	said->at_s = now_s;
+	strcpy(said->line, line);
 	fprintf(stderr, "%s\n", line);
 }
 
-void client_show_job(const char *what, const struct json *job, bool final)
+void client_show_job(const char *what, const struct json *job, bool final, struct client_said *said)
 {
 	bool watch = isatty(STDERR_FILENO);
 	int64_t id = 0;
 
 	if (watch && !final)
 		draw(what, job);
+	else if (!final)
+		tell(what, job, said);
 	json_get_integer(job, "id", &id);
 	if (final)
 		fprintf(stderr, "%s%sjob %lld %s%s\n", watch ? "\r\033[K" : "", what, (long long)id,
@@ -136,9 +142,10 @@ static err_code poll_job(struct client *c, int64_t id, bool watch, bool look, ch
  * look does not wait. */
 static err_code follow(struct client *c, int64_t id, struct json **last, struct err *e)
 {
-	bool watch = isatty(STDERR_FILENO), answered = false, first;
+	bool watch = isatty(STDERR_FILENO), answered = false;
 	double lost_s = 0;
-	char etag[100] = "", said[300] = "";
+	char etag[100] = "";
+	struct client_said said = {0};
 	struct json *job;
 	err_code rc;
 
@@ -153,7 +160,6 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 		}
 		if (rc)
 			break;
-		first = !answered;
 		answered = true;
 		lost_s = 0;
 		if (!job)
@@ -165,7 +171,7 @@ static err_code follow(struct client *c, int64_t id, struct json **last, struct 
 		if (watch)
 			clock_sleep_ms(MIN_INTERVAL_MS);
 		else
-			tell(job, first, said);
+			tell("", job, &said);
 		json_free(job);
 	}
 	if (watch && answered)

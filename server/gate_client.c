@@ -283,6 +283,6 @@ err_code gate_client_watch_job(struct gate_client *g, int64_t id, const char *wh
 	if (client_get(g->client, path, job, e))
 		return e->code;
 	*final = client_job_is_final(*job);
-	client_show_job(what, *job, *final);
+	client_show_job(what, *job, *final, &g->said);
 	return check_stuck(g, *job, e);
 }

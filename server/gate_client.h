@@ -36,7 +36,8 @@ struct gate_client {
 	struct local *local;   /* NULL: somebody's server */
 	bool keeps;            /* it goes on with what it was given, when this command is over */
 	const char *model;     /* borrowed: what the server calls the model; NULL: none was given */
-	double stuck_s;        /* since when the job that is watched says that it waits; 0: it does not */
+	struct client_said said;
+	double stuck_s; /* since when the job that is watched says that it waits; 0: it does not */
 };
 
 /* Whether these options mean a private server. */
