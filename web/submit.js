@@ -45,7 +45,8 @@ function paramControl(param) {
 		return [select, () => select.value];
 	}
 	const placeholder = (fallback ?? null) === null ? 'not set' : null;
-	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder };
+	const attributes = { autocomplete: 'off', spellcheck: 'false', placeholder,
+		list: param.type === 'dataset' ? 'dataset-names' : null };
 	const input = param.type === 'integer list'
 		? h('textarea', { rows: 2, ...attributes })
 		: h('input', { type: 'text', inputmode: param.type === 'integer' ? 'numeric' : null, ...attributes });
@@ -124,7 +125,8 @@ export class SubmitForm {
 		this.more = h('details', {}, h('summary', {}, 'More parameters'), this.rest);
 		this.button = h('button', { class: 'button primary', id: 'submit-button' }, 'Evaluate');
 		this.about = h('details', { class: 'about' }, h('summary', {}, 'What it measures'), h('dl', { class: 'metrics' }));
-		this.form.replaceChildren(this.modelField.node, this.task.node, this.about, this.dataset.node, this.plain,
+		this.names = h('datalist', { id: 'dataset-names' }); /* for parameters that name a dataset, too */
+		this.form.replaceChildren(this.names, this.modelField.node, this.task.node, this.about, this.dataset.node, this.plain,
 			this.more, this.buildEngine(), this.alert, this.button);
 		this.form.addEventListener('change', () => this.showButton());
 	}
@@ -171,6 +173,7 @@ export class SubmitForm {
 
 	setDatasets(datasets) {
 		this.datasets = datasets;
+		this.names.replaceChildren(...datasets.map(({ name }) => h('option', { value: name })));
 		this.fillDatasets();
 	}
 

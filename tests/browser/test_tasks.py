@@ -121,6 +121,9 @@ class TestTasks(unittest.TestCase):
         self.assertTrue(page.all("#f-params-lengths"))
         page.choose("#f-task", "choices")
         self.assertEqual(page.one("#f-params-shots_from").tag_name, "input")
+        offered = page.js("return [...document.getElementById('f-params-shots_from').list.options].map((o) => o.value)")
+        self.assertEqual(set(offered), {d["name"] for d in server.get("/api/v1/datasets")["data"]})
+        self.assertIn("endings.jsonl", offered)
         page.js("document.querySelectorAll('#submit details').forEach((d) => { d.open = true; })")
         page.shoot("form-choices")
 
