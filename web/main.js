@@ -227,8 +227,9 @@ function showStatus() {
 	const running = state.jobs.filter((j) => j.state === 'running').length;
 	const queued = state.jobs.filter((j) => j.state === 'queued').length;
 	const parts = [running && `${running} running`, queued && `${queued} waiting`];
-	const words = parts.filter(Boolean).join(', ') || 'idle';
-	$('status').className = `status ${state.failures ? 'away' : running ? 'busy' : 'idle'}`;
+	const able = !state.loaded || state.workers.some((w) => !['unusable', 'backing_off'].includes(w.state));
+	const words = [...parts, !able && 'no worker'].filter(Boolean).join(', ') || 'idle';
+	$('status').className = `status ${state.failures || !able ? 'away' : running ? 'busy' : 'idle'}`;
 	setText($('status'), state.failures ? 'offline' : words);
 	$('status').title = state.version ? `fathom ${state.version}` : '';
 	const page = [$('detail'), $('gates')].find((part) => !part.hidden)?.querySelector('h1')?.textContent;

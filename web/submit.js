@@ -63,7 +63,7 @@ function rangeText(param) {
 	const { min, max } = param;
 	if (typeof min !== 'number')
 		return '';
-	return max > 1e9 ? ` (at least ${count(min)})` : ` (${count(min)} to ${count(max)})`;
+	return max > 1e9 ? `; at least ${count(min)}` : `; ${count(min)} to ${count(max)}`;
 }
 
 function paramField(param) {
@@ -188,8 +188,7 @@ export class SubmitForm {
 		const good = this.datasets.filter((d) => fits(d, task)).map(nameOf);
 		const rest = this.datasets.filter((d) => !fits(d, task)).map(nameOf);
 		const own = task?.generated_by ? [''] : [];
-		const none = 'No datasets: start the server with --datasets DIR';
-		this.fill(this.dataset.control, [...own, ...good], none, (name) => name || `none: made from ${labelOf(task?.generated_by ?? '')}`,
+		this.fill(this.dataset.control, [...own, ...good], 'No datasets', (name) => name || `none: made from ${labelOf(task?.generated_by ?? '')}`,
 			{ 'Files of another kind': rest });
 		if (!this.datasetChosen && task)
 			this.dataset.control.value = this.suggestion(task, good) ?? own[0] ?? good[0] ?? rest[0] ?? '';
@@ -209,8 +208,9 @@ export class SubmitForm {
 		const have = [d?.official && `the official ${d.known_as}`, d?.official === false && `not the official ${d.known_as}`,
 			d?.n_items && `${count(d.n_items)} items`, d?.files > 1 && `${count(d.files)} files`, size];
 		const wanted = this.currentTask()?.dataset;
-		setText(this.dataset.node.querySelector('.help'),
-			[sentence(have.filter(Boolean).join(', ')), wanted && `Wanted: ${wanted}`].filter(Boolean).join('. '));
+		const none = !this.datasets.length && 'Start the server with `--datasets DIR`';
+		this.dataset.node.querySelector('.help').replaceChildren(
+			...words([none, sentence(have.filter(Boolean).join(', ')), wanted && `Wanted: ${wanted}`].filter(Boolean).join('. ')));
 	}
 
 	setTasks(tasks) {

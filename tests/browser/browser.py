@@ -57,10 +57,13 @@ def write_books(folder):
 
 
 class Server:
-    """`fathom serve` on a free port, with its own data folder."""
+    """`fathom serve` on a free port, with its own data folder: over the demo models and some books, or with the given
+    options alone."""
 
-    def __init__(self, folder):
-        write_books(folder / "datasets" / "books")
+    def __init__(self, folder, options=()):
+        if not options:
+            write_books(folder / "datasets" / "books")
+            options = ("--models", MODELS, "--datasets", folder / "datasets", "--workers", "cpu")
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
@@ -74,12 +77,7 @@ class Server:
                 f"127.0.0.1:{port}",
                 "--data",
                 folder / "data",
-                "--models",
-                MODELS,
-                "--datasets",
-                folder / "datasets",
-                "--workers",
-                "cpu",
+                *options,
             ],
             stdout=self.log,
             stderr=self.log,

@@ -8,6 +8,7 @@ import io
 import json
 import shlex
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from urllib.parse import unquote
@@ -78,7 +79,7 @@ class TestPage(unittest.TestCase):
         self.assertFalse(page.one("#filter").is_displayed())
         page.one(".about summary").click()
         self.assertEqual(page.texts(".about code"), ["from", "to"])
-        self.assertIn("in tokens (1 to 16,777,216)", page.text("#f-params-lengths-help"))
+        self.assertIn("in tokens; 1 to 16,777,216", page.text("#f-params-lengths-help"))
         page.shoot("empty")
 
     def test_20_what_the_server_refuses_is_shown_at_its_field(self):
@@ -384,6 +385,23 @@ class TestPage(unittest.TestCase):
         cancelled = len(server.get("/api/v1/jobs?limit=500&state=cancelled")["data"])
         page.wait("all cancelled", lambda: len(page.all(".job")) == cancelled)
         self.assertEqual(set(page.texts(".job .chip")), {"cancelled"})
+
+
+class TestNothing(unittest.TestCase):
+    """A server that has nothing to evaluate, nothing to evaluate on and nobody to do it."""
+
+    def test_what_is_missing_is_said(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        bare = browser.Server(Path(folder.name), ("--workers", "cuda:9"))
+        self.addCleanup(bare.stop)
+        view = browser.Page(driver, bare.url, downloads)
+        view.open()
+        view.wait("the state", lambda: view.text("#status") == "no worker")
+        view.wait("the models", lambda: "--models DIR" in view.text("#f-model"))
+        view.wait("the datasets", lambda: "Start the server with --datasets DIR" in view.text("#f-dataset-help"))
+        self.assertIn("unusable", view.text("#workers"))
+        view.shoot("nothing")
 
 
 class TestModules(unittest.TestCase):
