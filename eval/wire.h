@@ -25,8 +25,8 @@
  *   {"event":"described","model":"rope-29m","description":{...}}          model_describe
  *   {"event":"planned","job":7,"plan":{"model":{"name","fingerprint","tokenizer_fingerprint","n_params","position":{}},
  *    "dataset":{"name","fingerprint","n_items","n_docs"},"engine":{"device","device_name",
- *    "dtype","version","signature","model_flops_per_token","peak_flops"},"n_units":3,
- *    "tokens":90000,"unit_tokens":[..],"memory_bytes":123,"warnings":[]}}
+ *    "dtype","position","version","signature","model_flops_per_token","peak_flops"},"n_units":3,    position: the
+ *    "tokens":90000,"unit_tokens":[..],"memory_bytes":123,"warnings":[]}}                           command's, or null
  *   {"event":"units","job":7,"units":[[0,{...}],[1,{...}]],"tokens":65536,"seconds":1.25}   a batch's results
  *   {"event":"progress","job":7,"phase":"plan"|"run","done":123,"total":456}  tokens of the command; at most 4 a second
  *   {"event":"idle","job":7}                            the run command is finished: every unit is reported
