@@ -148,6 +148,25 @@ static err_code read_options(struct serve *s, const struct options *o, struct co
 	return make_dirs(s->data_dir, e);
 }
 
+/* What starts, and is hardly meant. */
+static void warn_about(const struct registry *r, const struct http *http)
+{
+	char path[PATH_MAX];
+
+	if (!http_is_loopback(http))
+		log_warn("no password is asked for: whoever reaches %s may start and delete jobs", http_url(http));
+	if (!r->n_model_dirs)
+		log_warn("no --models: there is nothing to evaluate");
+	if (!r->n_dataset_dirs)
+		log_warn("no --datasets: there is nothing to evaluate on");
+	for (size_t i = 0; i < r->n_model_dirs; i++)
+		if (snprintf(path, sizeof path, "%s/config.json", r->model_dirs[i]) < (int)sizeof path &&
+		    !access(path, F_OK))
+			log_warn("--models %s is a checkpoint itself: only those in it are found; the folder that "
+			         "holds it is meant?",
+			         r->model_dirs[i]);
+}
+
 static err_code start(struct serve *s, const struct options *o, struct err *e)
 {
 	struct core_options core = {0};
@@ -171,12 +190,7 @@ static err_code start(struct serve *s, const struct options *o, struct err *e)
 	if (http_start(s->http, e))
 		return e->code;
 	fprintf(stderr, "fathom " FATHOM_VERSION " listening on %s\n", http_url(s->http));
-	if (!http_is_loopback(s->http))
-		log_warn("no password is asked for: whoever reaches %s may start and delete jobs", http_url(s->http));
-	if (!core.registry.n_model_dirs)
-		log_warn("no --models: there is nothing to evaluate");
-	if (!core.registry.n_dataset_dirs)
-		log_warn("no --datasets: there is nothing to evaluate on");
+	warn_about(&core.registry, s->http);
 	return ERR_OK;
 }
 

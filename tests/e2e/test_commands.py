@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from serving import FATHOM, Server, ServerTest, write_book
+from serving import FATHOM, MODELS, Server, ServerTest, write_book
 
 
 class Clients(ServerTest):
@@ -138,6 +138,12 @@ class Stopping(unittest.TestCase):
                 self.assertTrue(received.endswith(b"\r\n0\r\n\r\n"), received[-50:])  # the end, not a cut
                 s.close()
             self.assertLess(time.monotonic() - begun, 15)
+
+    def test_a_checkpoint_in_place_of_the_folder_that_holds_it_is_noticed(self):
+        server = Server("--models", MODELS / "rope-demo")
+        _, log = server.close()
+        self.assertIn(f"--models {MODELS / 'rope-demo'} is a checkpoint itself", log)
+        self.assertNotIn(f"--models {server.models} ", log)
 
     def test_what_cannot_be_served_is_refused_by_name(self):
         server = Server()
