@@ -39,6 +39,7 @@ void progress_catch_signals(void)
 	sigemptyset(&a.sa_mask);
 	sigaction(SIGINT, &a, NULL);
 	sigaction(SIGTERM, &a, NULL);
+	signal(SIGPIPE, SIG_IGN);
 }
 
 int progress_interrupted(void)

@@ -20,7 +20,8 @@ struct progress {
 #define PROGRESS_BAR 30
 void progress_bar(double part, char out[PROGRESS_BAR + 1]);
 
-/* Catches SIGINT and SIGTERM from now on; a second one kills. */
+/* Catches SIGINT and SIGTERM from now on; a second one kills. And SIGPIPE: that nobody reads its progress any more does
+ * not end a long run. */
 void progress_catch_signals(void);
 int progress_interrupted(void); /* the signal, or 0 */
 

@@ -6,9 +6,11 @@ import pty
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
+from pathlib import Path
 
 from serving import FATHOM, MODELS, Server, ServerTest, write_book
 
@@ -105,6 +107,21 @@ class Clients(ServerTest):
         self.assertIn("serve", self.server.run("--help").stdout)
         self.assertRegex(self.server.run("--version").stdout, r"^fathom \d+\.\d+\.\d+\n$")
         self.assertEqual(self.server.run("--help", stdin=subprocess.DEVNULL).returncode, 0)
+
+
+class Alone(unittest.TestCase):
+    """`fathom run`, without a server."""
+
+    def test_a_run_whose_messages_nobody_reads_any_more_goes_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            book, out = Path(folder, "a.txt"), Path(folder, "r.json")
+            write_book(book, 3000)
+            run = subprocess.Popen([FATHOM, "run", "--model", MODELS / "rope-demo", "--data", book, "--set", "lengths=64,16384",
+                                    "--format", "json", "--out", out], stderr=subprocess.PIPE)
+            run.stderr.close()  # a length beyond the book is a warning there
+            self.assertEqual(run.wait(60), 0)
+            self.assertEqual(len(json.loads(out.read_text())["warnings"]), 1)
+            self.assertEqual(sorted(p.name for p in Path(folder).iterdir()), ["a.txt", "r.json"])
 
 
 class Stopping(unittest.TestCase):
