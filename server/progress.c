@@ -54,6 +54,17 @@ void progress_bar(double part, char out[PROGRESS_BAR + 1])
 	out[PROGRESS_BAR] = '\0';
 }
 
+/* "  4:33 left", "  2:04:33 left"; nothing where that is not known. */
+static void put_left(double seconds)
+{
+	int s = seconds < 1e6 ? (int)seconds : 1000000;
+
+	if (s >= 3600)
+		fprintf(stderr, "  %d:%02d:%02d left", s / 3600, s / 60 % 60, s % 60);
+	else if (s >= 0)
+		fprintf(stderr, "  %d:%02d left", s / 60, s % 60);
+}
+
 static void draw_bar(const struct progress_thread *t, double part, double rate, double left)
 {
 	char bar[PROGRESS_BAR + 1];
@@ -62,8 +73,7 @@ static void draw_bar(const struct progress_thread *t, double part, double rate, 
 	fprintf(stderr, "\r[%s] %5.1f %%  %.0f %s/s", bar, 100 * part, rate, t->p->unit);
 	if (t->p->full_rate > 0)
 		fprintf(stderr, " (%.0f %% of peak)", 100 * rate / t->p->full_rate);
-	if (left >= 0)
-		fprintf(stderr, "  %d:%02d left", (int)left / 60, (int)left % 60);
+	put_left(left);
 	fputs("\x1b[K", stderr);
 	fflush(stderr);
 }
@@ -80,8 +90,10 @@ static void show(struct progress_thread *t)
 	if (t->tty) {
 		draw_bar(t, part, rate, left);
 	} else if (now >= t->next_line && done) {
-		fprintf(stderr, "%.0f %% (%llu of %llu %s, %.0f %s/s)\n", 100 * part, (unsigned long long)done,
+		fprintf(stderr, "%.0f %% (%llu of %llu %s, %.0f %s/s)", 100 * part, (unsigned long long)done,
 		        (unsigned long long)t->p->total, t->p->unit, rate, t->p->unit);
+		put_left(left);
+		putc('\n', stderr);
 		t->next_line = now + LINE_S;
 	}
 }
