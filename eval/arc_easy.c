@@ -9,15 +9,15 @@
 
 /* The labels of a row's choices, in order, of which one is the answer's. */
 struct labels {
-	const char *key;                       /* borrowed: the answer's */
-	const char *seen[EXAMPLE_MAX_CHOICES]; /* [n] borrowed */
-	int64_t n, gold;                       /* gold: -1 until the answer's label is met */
+	const char *key;               /* borrowed: the answer's */
+	const char *seen[MAX_CHOICES]; /* [n] borrowed */
+	int64_t n, gold;               /* gold: -1 until the answer's label is met */
 };
 
 static err_code add_label(struct labels *l, const char *label, struct err *e)
 {
-	if (l->n == EXAMPLE_MAX_CHOICES)
-		return err_set(e, ERR_INPUT, "more than %d choices", EXAMPLE_MAX_CHOICES);
+	if (l->n == MAX_CHOICES)
+		return err_set(e, ERR_INPUT, "more than %d choices", MAX_CHOICES);
 	for (int64_t i = 0; i < l->n; i++)
 		if (!strcmp(l->seen[i], label))
 			return err_set(e, ERR_INPUT, "choices %lld and %lld both have the label '%.100s'", (long long)i,

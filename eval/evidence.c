@@ -5,9 +5,8 @@
 
 #include "eval/gate_private.h"
 
-#define MAX_NAMES   ((size_t)1 << 30)
-#define MAX_RESULT  ((size_t)256 << 20)
-#define MAX_CHOICES 256 /* of an item; more have no metrics beside acc */
+#define MAX_NAMES  ((size_t)1 << 30)
+#define MAX_RESULT ((size_t)256 << 20)
 
 /* -- items ------------------------------------------------------------------------------------- */
 
@@ -75,7 +74,8 @@ static err_code read_names(struct evidence *ev, const struct json *item, struct 
 	return ERR_OK;
 }
 
-/* Reads at most MAX_CHOICES numbers; 0 unless all of the array are. *null: one is null. */
+/* Reads at most MAX_CHOICES numbers (an item of more has no metrics beside acc); 0 unless all of the array are. *null:
+ * one is null. */
 static size_t read_list(const struct json *list, double *out, bool *null)
 {
 	size_t n = 0;
@@ -89,26 +89,9 @@ static size_t read_list(const struct json *list, double *out, bool *null)
 	return n;
 }
 
-/* Whether the best of the choices is the right one, the first of equals being the best; ties_wrong: then none is. */
-static bool is_right(const double *logprobs, const double *divisors, size_t n, int64_t gold, bool ties_wrong)
-{
-	size_t best = 0;
-	bool tie = false;
-
-	for (size_t i = 1; i < n; i++) {
-		double a = logprobs[i] / divisors[i], b = logprobs[best] / divisors[best];
-
-		if (a > b)
-			best = i;
-		tie = a > b ? false : tie || a == b;
-	}
-	return (int64_t)best == gold && !(tie && ties_wrong);
-}
-
 static err_code read_choices(const struct evidence *ev, const struct json *item, struct evidence_item *it,
                              struct err *e)
 {
-	static const char *const divided_by[N_NORMS] = {NULL, "n_chars", "n_bytes", "n_tokens"};
 	const struct json *correct = json_get(item, "correct");
 	double logprobs[MAX_CHOICES], divisors[MAX_CHOICES];
 	size_t n = read_list(json_get(item, "logprobs"), logprobs, &it->broken);
@@ -124,9 +107,10 @@ static err_code read_choices(const struct evidence *ev, const struct json *item,
 	if (!json_get_integer(item, "gold", &gold) || gold < 0 || gold >= MAX_CHOICES)
 		return ERR_OK;
 	it->gold = (int32_t)gold;
-	for (int k = 1; k < N_NORMS && n > 1; k++)
-		if (read_list(json_get(item, divided_by[k]), divisors, &ignored) == n)
-			it->right[k] = is_right(logprobs, divisors, n, gold, ev->ties_wrong) ? RIGHT_YES : RIGHT_NO;
+	for (int k = NORM_NONE + 1; k < N_NORMS && n > 1; k++)
+		if (read_list(json_get(item, choice_norms[k].divisor), divisors, &ignored) == n)
+			it->right[k] =
+			    choice_is_right(logprobs, divisors, n, (size_t)gold, ev->ties_wrong) ? RIGHT_YES : RIGHT_NO;
 	return ERR_OK;
 }
 

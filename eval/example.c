@@ -285,7 +285,7 @@ static void write_counts(const struct example_choice *c, size_t n, struct json_w
 static err_code write_scores(const struct example_plan *p, const struct example_item *item,
                              const struct token_score *scores, struct json_writer *w, struct err *e)
 {
-	bool greedy[EXAMPLE_MAX_CHOICES];
+	bool greedy[MAX_CHOICES];
 
 	json_begin_array(w, "logprobs");
 	scores += is_tree(item) ? item->n_context : 0;

@@ -24,12 +24,11 @@
 #ifndef FATHOM_EVAL_EXAMPLE_H
 #define FATHOM_EVAL_EXAMPLE_H
 
+#include "eval/choice.h"
 #include "eval/files.h"
 #include "eval/task.h"
 
 /* -- for a task's reader ----------------------------------------------------------------------- */
-
-#define EXAMPLE_MAX_CHOICES 256
 
 /* A dataset while it is read. The reader writes `text`, `group`, `doc`, `max_context_tokens`; the rest is the core's.
  * An example is written in one go into `text`: its context, then examples_choice and a continuation, as often as there
@@ -80,7 +79,7 @@ void examples_choice(struct examples *x, const char *joint);
 err_code examples_put_choices(struct examples *x, const struct json *list, const char *field, size_t *n, struct err *e);
 
 /* The example is complete; `gold` is the index of the right choice. A choice without a character (beyond its joint) is
- * an error, and so are more than EXAMPLE_MAX_CHOICES. */
+ * an error, and so are more than MAX_CHOICES. */
 err_code examples_add(struct examples *x, int64_t gold, struct err *e);
 
 /* Members of a row: a string; an integer in [min, max], which may be written as a string ("3"). Errors name field and
@@ -114,7 +113,6 @@ enum {
 };
 enum { SHOTS_FIRST, SHOTS_SEEDED };
 enum { TIES_FIRST, TIES_WRONG };
-enum { NORM_NONE, NORM_CHARS, NORM_BYTES, NORM_TOKENS };
 
 /* clang-format off */
 #define EXAMPLE_PARAMS                                                                                                 \

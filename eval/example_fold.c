@@ -10,16 +10,14 @@
 
 /* -- one result -------------------------------------------------------------------------------- */
 
-#define N_NORMS 4
-
 /* An example as its unit reports it; `json` is its whole result. */
 struct outcome {
 	const struct json *json; /* borrowed */
 	const char *group;       /* borrowed; "": none */
 	size_t n;
-	double logprob[EXAMPLE_MAX_CHOICES];
-	double divisor[N_NORMS][EXAMPLE_MAX_CHOICES]; /* 1, characters, bytes, tokens */
-	bool greedy;                                  /* of choice 0 */
+	double logprob[MAX_CHOICES];
+	double divisor[N_NORMS][MAX_CHOICES]; /* 1, characters, bytes, tokens */
+	bool greedy;                          /* of choice 0 */
 	size_t gold;
 };
 
@@ -35,20 +33,19 @@ static bool read_numbers(const struct json *list, size_t n, double *out)
 
 static err_code read_outcome(const struct json *j, uint32_t unit, struct outcome *o, struct err *e)
 {
-	static const char *const divisors[N_NORMS] = {NULL, "n_chars", "n_bytes", "n_tokens"};
 	const char *group = json_get_string(j, "group");
 	int64_t gold;
 
 	o->json = j;
 	o->group = group ? group : "";
 	o->n = json_count(json_get(j, "logprobs"));
-	if (!o->n || o->n > EXAMPLE_MAX_CHOICES || !read_numbers(json_get(j, "logprobs"), o->n, o->logprob))
+	if (!o->n || o->n > MAX_CHOICES || !read_numbers(json_get(j, "logprobs"), o->n, o->logprob))
 		return unit_malformed(e, unit, "logprobs");
 	for (size_t i = 0; i < o->n; i++)
 		o->divisor[NORM_NONE][i] = 1;
 	for (int k = NORM_NONE + 1; k < N_NORMS; k++)
-		if (!read_numbers(json_get(j, divisors[k]), o->n, o->divisor[k]))
-			return unit_malformed(e, unit, divisors[k]);
+		if (!read_numbers(json_get(j, choice_norms[k].divisor), o->n, o->divisor[k]))
+			return unit_malformed(e, unit, choice_norms[k].divisor);
 	if (!json_get_integer(j, "gold", &gold) || gold < 0 || gold >= (int64_t)o->n)
 		return unit_malformed(e, unit, "gold");
 	o->gold = (size_t)gold;
@@ -56,30 +53,9 @@ static err_code read_outcome(const struct json *j, uint32_t unit, struct outcome
 	return ERR_OK;
 }
 
-/* The choice with the best score, the first of equals; *tie: there are equals. */
-static size_t best_choice(const struct outcome *o, int64_t norm, bool *tie)
-{
-	size_t best = 0;
-
-	*tie = false;
-	for (size_t i = 1; i < o->n; i++) {
-		double a = o->logprob[i] / o->divisor[norm][i], b = o->logprob[best] / o->divisor[norm][best];
-
-		if (a > b) {
-			best = i;
-			*tie = false;
-		} else if (a == b) {
-			*tie = true;
-		}
-	}
-	return best;
-}
-
 static bool is_right(const struct param_value *v, const struct outcome *o, int64_t norm)
 {
-	bool tie;
-
-	return best_choice(o, norm, &tie) == o->gold && !(tie && v[CHOICE_TIES].i == TIES_WRONG);
+	return choice_is_right(o->logprob, o->divisor[norm], o->n, o->gold, v[CHOICE_TIES].i == TIES_WRONG);
 }
 
 typedef err_code visit_fn(void *arg, uint32_t unit, const struct outcome *o, struct err *e);
@@ -116,6 +92,7 @@ static err_code write_item(void *arg, uint32_t unit, const struct outcome *o, st
 {
 	struct item_writer *iw = arg;
 	struct json_writer w = JSON_WRITER(&iw->line);
+	int64_t norm = iw->single ? NORM_NONE : iw->v[CHOICE_NORM].i;
 	bool tie;
 
 	buf_clear(&iw->line);
@@ -123,8 +100,8 @@ static err_code write_item(void *arg, uint32_t unit, const struct outcome *o, st
 	json_put_uint(&w, "id", unit);
 	for (const struct json *m = json_first(o->json); m; m = json_next(m))
 		json_put_value(&w, json_key(m), m);
-	json_put_uint(&w, "choice", iw->single ? 0 : best_choice(o, iw->v[CHOICE_NORM].i, &tie));
-	json_put_bool(&w, "correct", iw->single ? o->greedy : is_right(iw->v, o, iw->v[CHOICE_NORM].i));
+	json_put_uint(&w, "choice", iw->single ? 0 : choice_best(o->logprob, o->divisor[norm], o->n, &tie));
+	json_put_bool(&w, "correct", iw->single ? o->greedy : is_right(iw->v, o, norm));
 	json_end_object(&w);
 	if (buf_check(&iw->line, "item", e))
 		return e->code;
@@ -254,13 +231,12 @@ static void write_ppl(const struct sums *s, struct json_writer *w)
 static err_code fold_metrics(const struct param_value *v, bool single, const struct unit_source *units,
                              struct json_writer *w, struct err *e)
 {
-	static const char *const names[N_NORMS] = {"acc", "acc_norm", "acc_bytes", "acc_token"};
 	struct sums s = {.v = v, .single = single};
 	struct metric_row r = {0};
 	err_code rc = walk(units, sum_outcome, &s, e);
 
 	for (size_t k = 0; !rc && k < (single ? 1 : N_NORMS); k++)
-		write_accuracy(&s, k, names[k], w);
+		write_accuracy(&s, k, choice_norms[k].metric, w);
 	if (!rc && single)
 		write_ppl(&s, w);
 	if (!rc) {

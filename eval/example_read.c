@@ -200,8 +200,8 @@ static err_code check_example(const struct examples *x, int64_t gold, struct err
 
 	if (buf_check(&x->text, "an example's text", e))
 		return e->code;
-	if (single ? x->n_choices != 1 : x->n_choices < 2 || x->n_choices > EXAMPLE_MAX_CHOICES)
-		return err_set(e, ERR_INPUT, "%zu choices: an example has 2 to %d", x->n_choices, EXAMPLE_MAX_CHOICES);
+	if (single ? x->n_choices != 1 : x->n_choices < 2 || x->n_choices > MAX_CHOICES)
+		return err_set(e, ERR_INPUT, "%zu choices: an example has 2 to %d", x->n_choices, MAX_CHOICES);
 	if (gold < 0 || (size_t)gold >= x->n_choices)
 		return err_set(e, ERR_INPUT, "the right choice is %lld, and there are choices 0 to %zu",
 		               (long long)gold, x->n_choices - 1);

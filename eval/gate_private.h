@@ -2,6 +2,7 @@
 #ifndef FATHOM_EVAL_GATE_PRIVATE_H
 #define FATHOM_EVAL_GATE_PRIVATE_H
 
+#include "eval/choice.h"
 #include "eval/gate.h"
 #include "eval/paired.h"
 
@@ -22,7 +23,7 @@ enum metric_weight { BY_TOKENS, BY_BYTES, BY_WORDS, BY_OWN_TOKENS, BY_ITEMS };
 struct gate_metric {
 	const char *name;
 	bool fraction; /* right or wrong; else a loss */
-	int norm;      /* fraction: index into evidence_item.right */
+	int norm;      /* fraction: NORM_*, index into evidence_item.right */
 	enum metric_weight weight;
 	double scale;          /* that the weight is multiplied by */
 	bool log_ratio;        /* a perplexity: differences are of its logarithm */
@@ -34,8 +35,6 @@ struct gate_metric {
 const struct gate_metric *gate_metric_find(const char *name);
 
 /* -- evidence ---------------------------------------------------------------------------------- */
-
-#define N_NORMS 4 /* acc, acc_norm, acc_bytes, acc_token */
 
 enum { RIGHT_UNKNOWN = -1, RIGHT_NO, RIGHT_YES };
 

@@ -16,10 +16,10 @@ static const struct gate_metric metrics[] = {
     {.name = "ppl_doc_macro", .weight = BY_OWN_TOKENS, .scale = 1, .log_ratio = true},
     {.name = "ppl", .weight = BY_ITEMS, .scale = 1, .log_ratio = true},
     {.name = "logprob", .weight = BY_ITEMS, .scale = 1, .higher_is_better = true, .unit = "nats"},
-    {.name = "acc", .fraction = true, .norm = 0, .higher_is_better = true},
-    {.name = "acc_norm", .fraction = true, .norm = 1, .higher_is_better = true},
-    {.name = "acc_bytes", .fraction = true, .norm = 2, .higher_is_better = true},
-    {.name = "acc_token", .fraction = true, .norm = 3, .higher_is_better = true},
+    {.name = "acc", .fraction = true, .norm = NORM_NONE, .higher_is_better = true},
+    {.name = "acc_norm", .fraction = true, .norm = NORM_CHARS, .higher_is_better = true},
+    {.name = "acc_bytes", .fraction = true, .norm = NORM_BYTES, .higher_is_better = true},
+    {.name = "acc_token", .fraction = true, .norm = NORM_TOKENS, .higher_is_better = true},
 };
 
 const struct gate_metric *gate_metric_find(const char *name)

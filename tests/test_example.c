@@ -534,6 +534,33 @@ START_TEST(of_equal_choices_the_first_wins_or_none)
 }
 END_TEST
 
+/* What results and gates both ask. */
+START_TEST(the_best_choice_is_the_first_of_equals_by_its_own_divisor)
+{
+	static const struct {
+		double logprobs[3], divisors[3];
+		size_t best;
+		bool tie;
+	} cases[] = {
+	    {{-3, -2, -1}, {1, 1, 1}, 2, false}, {{-3, -2, -1}, {6, 1, 1}, 0, false},
+	    {{-2, -2, -2}, {1, 1, 1}, 0, true},  {{-3, -1, -1}, {1, 1, 1}, 1, true},
+	    {{-2, -2, -1}, {1, 1, 1}, 2, false}, {{-2, -4, -9}, {1, 2, 1}, 0, true},
+	};
+	bool tie;
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const double *l = cases[i].logprobs, *d = cases[i].divisors;
+
+		ck_assert_uint_eq(choice_best(l, d, 3, &tie), cases[i].best);
+		ck_assert(tie == cases[i].tie);
+		for (size_t gold = 0; gold < 3; gold++) {
+			ck_assert(choice_is_right(l, d, 3, gold, false) == (gold == cases[i].best));
+			ck_assert(choice_is_right(l, d, 3, gold, true) == (gold == cases[i].best && !tie));
+		}
+	}
+}
+END_TEST
+
 /* Groups in the order in which they are met; the mean is over groups, not examples, and comes last. */
 START_TEST(groups_have_rows_of_their_own_and_the_mean_over_them_comes_last)
 {
@@ -849,6 +876,7 @@ Suite *example_suite(void)
 	tcase_add_test(c, an_items_key_is_the_hash_of_its_chains_and_their_masks);
 	tcase_add_test(c, each_accuracy_divides_by_its_own_length);
 	tcase_add_test(c, of_equal_choices_the_first_wins_or_none);
+	tcase_add_test(c, the_best_choice_is_the_first_of_equals_by_its_own_divisor);
 	tcase_add_test(c, groups_have_rows_of_their_own_and_the_mean_over_them_comes_last);
 	tcase_add_test(c, one_example_has_no_standard_error_and_none_has_no_accuracy);
 	tcase_add_test(c, lambada_counts_greedy_words_and_its_perplexity_is_of_words);
