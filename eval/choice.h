@@ -1,5 +1,5 @@
-/* Which of an example's choices a model takes, and whether that is the right one (protocols.md section 2). The metrics of a
- * result and the gates that compare its items both ask here. */
+/* Which of an example's choices a model takes, and whether that is the right one (protocols.md section 2). The metrics
+ * of a result and the gates that compare its items both ask here. */
 #ifndef FATHOM_EVAL_CHOICE_H
 #define FATHOM_EVAL_CHOICE_H
 
