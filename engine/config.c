@@ -75,6 +75,7 @@ static const char *const other_keys[] = {
     "transformers_version",
     "use_cache",
     "initializer_range",
+    "pretraining_tp", /* of Llama 2: how its products were split in training */
     "pad_token_id",
     "attention_dropout",
     "hidden_dropout",

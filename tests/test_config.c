@@ -198,7 +198,7 @@ START_TEST(foreign_tensors_and_keys_are_ignored_aloud)
 	struct fixture_model f = FIXTURE_MODEL_DEFAULT;
 	const char *log;
 
-	f.extra_config = "\"initializer_range\":0.02,\"no_such_key\":1";
+	f.extra_config = "\"initializer_range\":0.02,\"pretraining_tp\":1,\"no_such_key\":1";
 	f.mlp_bias = true;
 	fixture_model_write(dir, &f);
 	fixture_edit(dir, "config.json", "\"mlp_bias\":true", "\"mlp_bias\":false");
@@ -207,6 +207,7 @@ START_TEST(foreign_tensors_and_keys_are_ignored_aloud)
 	ck_assert_ptr_nonnull(strstr(log, "4 tensors are not used, the first is 'model.layers.0.mlp.down_proj.mask'"));
 	ck_assert_ptr_nonnull(strstr(log, "'no_such_key' is not known and ignored"));
 	ck_assert_ptr_null(strstr(log, "initializer_range"));
+	ck_assert_ptr_null(strstr(log, "pretraining_tp"));
 }
 END_TEST
 
