@@ -190,6 +190,11 @@ err_code task_items(const struct task *t, const struct json *params, const struc
                     void *arg, struct err *e);
 bool task_items_are_units(const struct task *t); /* each unit is one item: items from the nth on are units from there */
 
+/* Whether a row of a result's metrics is this one, and the row that is; NULL: there is none. length 0: none; group
+ * NULL: over all. Bins of positions ("from") and places of a map ("frequency") are of no such name. */
+bool result_metric_is(const struct json *row, const char *name, int64_t length, const char *group);
+const struct json *result_metric(const struct json *metrics, const char *name, int64_t length, const char *group);
+
 /* The curve of a result: what charts draw. Empty for tasks without lengths. Owned by the caller: free(points). */
 struct curve_point {
 	int64_t length;

@@ -405,18 +405,7 @@ size_t evidence_n_items(const struct evidence *ev)
 
 const struct json *evidence_metric(const struct evidence *ev, const char *name, int64_t length, const char *group)
 {
-	for (const struct json *m = json_first(json_get(ev->result, "metrics")); m; m = json_next(m)) {
-		const char *its_group = json_get_string(m, "group");
-		int64_t its_length = 0;
-
-		json_get_integer(m, "length", &its_length);
-		if (strcmp(json_get_string(m, "name"), name) != 0 || its_length != length || json_get(m, "from") ||
-		    json_get(m, "frequency"))
-			continue;
-		if (group ? its_group && !strcmp(group, its_group) : !its_group)
-			return m;
-	}
-	return NULL;
+	return result_metric(json_get(ev->result, "metrics"), name, length, group);
 }
 
 /* -- text -------------------------------------------------------------------------------------- */

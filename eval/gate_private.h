@@ -75,7 +75,7 @@ static inline const char *evidence_name(const struct evidence *ev, uint32_t at)
 	return ev->names.data + at;
 }
 
-/* The row of the result's metrics; NULL: there is none. group NULL: over all; length 0: none. */
+/* result_metric of its result. */
 const struct json *evidence_metric(const struct evidence *ev, const char *name, int64_t length, const char *group);
 
 /* -- pairs ------------------------------------------------------------------------------------- */

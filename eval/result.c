@@ -54,6 +54,24 @@ bool task_items_are_units(const struct task *t)
 	return t->examples;
 }
 
+bool result_metric_is(const struct json *row, const char *name, int64_t length, const char *group)
+{
+	const char *its_name = json_get_string(row, "name"), *its_group = json_get_string(row, "group");
+	int64_t its_length = 0;
+
+	json_get_integer(row, "length", &its_length);
+	return its_name && !strcmp(its_name, name) && its_length == length && !json_get(row, "from") &&
+	       !json_get(row, "frequency") && (group && its_group ? !strcmp(group, its_group) : group == its_group);
+}
+
+const struct json *result_metric(const struct json *metrics, const char *name, int64_t length, const char *group)
+{
+	for (const struct json *m = json_first(metrics); m; m = json_next(m))
+		if (result_metric_is(m, name, length, group))
+			return m;
+	return NULL;
+}
+
 static int compare_points(const void *pa, const void *pb)
 {
 	const struct curve_point *a = pa, *b = pb;
@@ -70,10 +88,9 @@ err_code result_curve(const struct json *metrics, const char *metric, struct cur
 		return e->code;
 	*n = 0;
 	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
-		const char *name = json_get_string(m, "name");
 		struct curve_point at;
 
-		if (!name || strcmp(name, metric) != 0 || !json_get_integer(m, "length", &at.length) ||
+		if (!json_get_integer(m, "length", &at.length) || !result_metric_is(m, metric, at.length, NULL) ||
 		    !json_get_number(m, "value", &at.value))
 			continue;
 		if (!json_get_number(m, "stderr", &at.stderr_))
@@ -163,13 +180,9 @@ const struct json *result_headline(const struct task *t, const struct json *metr
 	int64_t length, longest = -1;
 
 	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
-		const char *name = json_get_string(m, "name");
-
-		if (!name || strcmp(name, task_headline(t)) != 0 || json_get(m, "group") || json_get(m, "from"))
-			continue;
 		if (!json_get_integer(m, "length", &length))
 			length = 0;
-		if (length > longest) {
+		if (length > longest && result_metric_is(m, task_headline(t), length, NULL)) {
 			longest = length;
 			best = m;
 		}

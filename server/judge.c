@@ -148,16 +148,6 @@ struct past {
 	size_t max, n;
 };
 
-static bool is_metric_of(const struct json *m, const struct gate_rule *r)
-{
-	const char *name = json_get_string(m, "name"), *group = json_get_string(m, "group");
-	int64_t length = 0;
-
-	json_get_integer(m, "length", &length);
-	return name && !strcmp(name, r->metric) && length == r->length && !json_get(m, "from") &&
-	       (group && r->group ? !strcmp(group, r->group) : group == r->group);
-}
-
 static const struct json *find_metric(const struct json *verdict, const char *measure, const struct gate_rule *rule)
 {
 	const struct json *results = json_get(verdict, "results");
@@ -165,11 +155,8 @@ static const struct json *find_metric(const struct json *verdict, const char *me
 	for (const struct json *r = json_first(results); r; r = json_next(r)) {
 		const char *name = json_get_string(r, "measure");
 
-		if (!name || strcmp(name, measure) != 0)
-			continue;
-		for (const struct json *m = json_first(json_get(r, "metrics")); m; m = json_next(m))
-			if (is_metric_of(m, rule))
-				return m;
+		if (name && !strcmp(name, measure))
+			return result_metric(json_get(r, "metrics"), rule->metric, rule->length, rule->group);
 	}
 	return NULL;
 }

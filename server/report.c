@@ -114,19 +114,6 @@ static void format_error(char cell[CELL], const struct json *metric)
 		snprintf(cell, CELL, "-");
 }
 
-static const struct json *find_metric(const struct json *metrics, const char *name, int64_t length)
-{
-	const char *s;
-	int64_t l;
-
-	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
-		s = json_get_string(m, "name");
-		if (s && !strcmp(s, name) && json_get_integer(m, "length", &l) && l == length)
-			return m;
-	}
-	return NULL;
-}
-
 /* One line a length. */
 static void curve_grid(const struct json *metrics, struct grid *g)
 {
@@ -153,7 +140,7 @@ static void curve_grid(const struct json *metrics, struct grid *g)
 			return;
 		snprintf(row, CELL, "%lld", (long long)length);
 		for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-			const struct json *metric = find_metric(metrics, names[i], length);
+			const struct json *metric = result_metric(metrics, names[i], length, NULL);
 
 			format_value(row + at[i].value * CELL, metric);
 			if (at[i].error)
@@ -214,32 +201,20 @@ static bool is_count(const struct json *m)
 	return unit && !strcmp(unit, "items");
 }
 
-static bool same_text(const char *a, const char *b)
-{
-	return a && b ? !strcmp(a, b) : a == b;
-}
-
-/* The metric of this name and part; group NULL: over all parts. */
-static const struct json *find_part(const struct json *metrics, const char *name, const char *group)
-{
-	for (const struct json *m = json_first(metrics); m; m = json_next(m))
-		if (same_text(json_get_string(m, "name"), name) && same_text(json_get_string(m, "group"), group))
-			return m;
-	return NULL;
-}
-
 /* The names of metrics that parts have: in `names`, at most `max`. */
 static size_t part_names(const struct json *metrics, const char **names, size_t max)
 {
 	size_t n = 0, i;
 
 	for (const struct json *m = json_first(metrics); m && n < max; m = json_next(m)) {
-		if (!json_get_string(m, "group") || is_count(m))
+		const char *name = json_get_string(m, "name");
+
+		if (!name || !json_get_string(m, "group") || is_count(m))
 			continue;
-		for (i = 0; i < n && !same_text(names[i], json_get_string(m, "name")); i++)
+		for (i = 0; i < n && strcmp(names[i], name) != 0; i++)
 			;
 		if (i == n)
-			names[n++] = json_get_string(m, "name");
+			names[n++] = name;
 	}
 	return n;
 }
@@ -255,7 +230,7 @@ static void part_row(const struct json *metrics, const char *const *names, size_
 		return;
 	snprintf(row, CELL, "%s", label);
 	for (size_t i = 0; i < n_names; i++) {
-		m = find_part(metrics, names[i], group);
+		m = result_metric(metrics, names[i], 0, group);
 		format_value(row + (1 + 2 * i) * CELL, m);
 		format_error(row + (2 + 2 * i) * CELL, m);
 		if (json_get_integer(m, "n", &n))
@@ -285,14 +260,13 @@ static void part_grid(const struct json *metrics, struct grid *g)
 	}
 	for (const struct json *m = json_first(metrics); m; m = json_next(m)) {
 		group = json_get_string(m, "group");
-		if (!group || is_count(m) || find_part(metrics, json_get_string(m, "name"), group) != m ||
-		    !same_text(json_get_string(m, "name"), names[0]))
+		if (!group || result_metric(metrics, names[0], 0, group) != m)
 			continue;
 		part_row(metrics, names, n_names, group, group, g);
 		n_parts++;
 	}
 	snprintf(label, sizeof label, "mean of %zu", n_parts);
-	if (find_part(metrics, names[0], NULL))
+	if (result_metric(metrics, names[0], 0, NULL))
 		part_row(metrics, names, n_names, NULL, label, g);
 }
 
@@ -301,9 +275,10 @@ static bool in_part_grid(const struct json *metrics, const struct json *m)
 {
 	const char *names[(MAX_COLUMNS - 2) / 2];
 	size_t n = part_names(metrics, names, sizeof names / sizeof names[0]);
+	const char *name = json_get_string(m, "name");
 
-	for (size_t i = 0; i < n; i++)
-		if (same_text(names[i], json_get_string(m, "name")))
+	for (size_t i = 0; name && i < n; i++)
+		if (!strcmp(names[i], name))
 			return true;
 	return false;
 }

@@ -753,6 +753,34 @@ START_TEST(a_history_that_cannot_be_read_ends_the_call)
 }
 END_TEST
 
+/* The row's `value` tells which it is. */
+START_TEST(a_row_of_metrics_is_found_by_name_length_and_group)
+{
+	static const char rows[] = "[{\"value\":0},{\"name\":\"a\",\"frequency\":0,\"value\":1},"
+	                           "{\"name\":\"a\",\"length\":8,\"from\":1,\"value\":2},"
+	                           "{\"name\":\"a\",\"group\":\"x\",\"value\":3},{\"name\":\"a\",\"value\":4},"
+	                           "{\"name\":\"a\",\"length\":8,\"value\":5},{\"name\":\"a\",\"value\":6}]";
+	static const struct {
+		const char *name;
+		int64_t length;
+		const char *group;
+		int64_t value; /* -1: there is none */
+	} cases[] = {{"a", 0, NULL, 4}, {"a", 0, "x", 3},   {"a", 8, NULL, 5}, {"a", 8, "x", -1},
+	             {"a", 0, "y", -1}, {"a", 9, NULL, -1}, {"b", 0, NULL, -1}};
+	struct json *metrics = NULL;
+
+	ck_ok(json_parse(rows, strlen(rows), &metrics, &e), &e);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		int64_t value = -1;
+
+		json_get_integer(result_metric(metrics, cases[i].name, cases[i].length, cases[i].group), "value",
+		                 &value);
+		ck_assert_int_eq(value, cases[i].value);
+	}
+	json_free(metrics);
+}
+END_TEST
+
 Suite *gate_suite(void);
 Suite *gate_suite(void)
 {
@@ -773,6 +801,7 @@ Suite *gate_suite(void)
 	tcase_add_test(t, what_was_measured_with_other_positions_than_the_models_own_is_compared_with_the_same_alone);
 	tcase_add_test(t, where_the_items_would_have_done_an_inconclusive_verdict_asks_for_many_more);
 	tcase_add_test(t, a_history_that_cannot_be_read_ends_the_call);
+	tcase_add_test(t, a_row_of_metrics_is_found_by_name_length_and_group);
 	suite_add_tcase(s, t);
 	return s;
 }
