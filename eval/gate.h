@@ -70,6 +70,9 @@ void gate_free(struct gate *g); /* NULL is fine */
 
 bool gate_needs_baseline(const struct gate *g); /* a rule compares with one */
 
+/* Whether rules compare a metric as a ratio, by the difference of its logarithms: perplexities. */
+bool gate_metric_is_log(const char *name);
+
 /* -- evidence ---------------------------------------------------------------------------------- */
 
 struct evidence; /* a measured result: the result object, its items (compact), and what failed */

@@ -30,6 +30,13 @@ const struct gate_metric *gate_metric_find(const char *name)
 	return NULL;
 }
 
+bool gate_metric_is_log(const char *name)
+{
+	const struct gate_metric *m = gate_metric_find(name);
+
+	return m && m->log_ratio;
+}
+
 static const char *const verdicts[] = {"pass", "inconclusive", "fail", "error"};
 
 const char *gate_verdict_name(enum gate_verdict v)

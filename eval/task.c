@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "eval/example.h"
+#include "eval/gate.h"
 
 #define TASK_ROW(name) &task_##name,
 static const struct task *const tasks[] = {TASKS(TASK_ROW)};
@@ -494,6 +495,7 @@ void task_describe(const struct task *t, struct json_writer *w, const char *key)
 		json_begin_object(w, NULL);
 		json_put_string(w, "name", t->metrics[i].name);
 		json_put_string(w, "unit", t->metrics[i].unit);
+		json_put_bool(w, "log_ratio", gate_metric_is_log(t->metrics[i].name));
 		json_put_string(w, "help", t->metrics[i].help);
 		json_end_object(w);
 	}

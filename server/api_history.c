@@ -112,11 +112,6 @@ static void send_series(struct http_request *r, const char *metric, struct serie
 
 /* -- what is asked for ------------------------------------------------------------------------- */
 
-static bool is_perplexity(const char *metric)
-{
-	return !strncmp(metric, "ppl", 3);
-}
-
 /* The metric of a gate's rule, and its minimum effect, if it has one. */
 static err_code read_rule(struct store *s, const char *gate, const char *rule, char *out, size_t size,
                           double *min_effect, struct err *e)
@@ -186,7 +181,7 @@ void api_history(struct http_request *r)
 		if (is_needed(r, "rule"))
 			return;
 		rc = read_rule(api_of(r)->store, gate, http_query(r, "rule"), metric, sizeof metric, &s.min_effect, &e);
-		s.log = !rc && is_perplexity(metric);
+		s.log = !rc && gate_metric_is_log(metric);
 		if (!rc)
 			rc = store_history_rule(api_of(r)->store, gate, http_query(r, "rule"), branch, (int)limit,
 			                        add_point, &s, &e);
@@ -194,7 +189,7 @@ void api_history(struct http_request *r)
 		if (is_needed(r, "task") || is_needed(r, "metric"))
 			return;
 		snprintf(metric, sizeof metric, "%s", h.metric);
-		s.log = is_perplexity(metric);
+		s.log = gate_metric_is_log(metric);
 		rc = store_history_jobs(api_of(r)->store, &h, add_point, &s, &e);
 	}
 	if (rc)

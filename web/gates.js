@@ -8,7 +8,7 @@ import { announce, h, setText, words } from '/dom.js';
 import { age, count, shortCommit, timeOf } from '/format.js';
 import { History } from '/history.js';
 import { isActive, newProgress, noteProgress, showProgress } from '/jobs.js';
-import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip } from '/verdict.js';
+import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip, withMetrics } from '/verdict.js';
 
 const RUNS = 50; /* a page */
 
@@ -115,11 +115,11 @@ class ListView extends View {
 /* -- a gate ----------------------------------------------------------------------------------------- */
 
 class GateView extends View {
-	/* changed(): something else is to be shown, as soon as it is fetched. */
-	constructor(root, name, changed) {
+	constructor(root, name, { tasks, changed }) {
 		super(root, [h('p', {}, h('a', { class: 'back', href: '#/gates' }, '← All gates')),
 			h('h1', { tabindex: '-1' }, name)]);
 		this.name = name;
+		this.tasks = tasks;
 		this.changed = changed;
 		this.branch = null; /* nobody chose */
 		this.panels = ['branches', 'chart', 'runs', 'rules'].map((what) => h('section', { class: `panel ${what}` }));
@@ -152,7 +152,7 @@ class GateView extends View {
 
 	async load() {
 		const [gate, runs] = await Promise.all([api.gate(this.name), this.loadRuns()]);
-		const { rules } = gate.gate;
+		const rules = withMetrics(gate.gate.rules, this.tasks());
 		const branches = branchesOf(gate);
 		const named = branches.map((b) => b.branch).filter(Boolean);
 		const branch = this.branch ?? (named.includes('main') ? 'main' : named[0]) ?? '';
@@ -208,14 +208,14 @@ class GateView extends View {
 /* -- a run ------------------------------------------------------------------------------------------ */
 
 class RunView extends View {
-	constructor(root, gate, id) {
+	constructor(root, gate, id, { tasks }) {
 		const heading = h('h1', { tabindex: '-1' }, `Run ${id}`);
 		const sub = h('p', { class: 'quiet' });
 		const chip = h('div', { class: 'big-chip' });
 		const tools = h('div', { class: 'buttons' });
 		super(root, [h('p', {}, h('a', { class: 'back', href: href(gate) }, `← ${gate}`)),
 			h('header', { class: 'detail-head' }, h('div', {}, heading, sub), chip, tools)]);
-		Object.assign(this, { heading, sub, chip, tools, gate, id, busy: true });
+		Object.assign(this, { heading, sub, chip, tools, gate, id, tasks, busy: true });
 	}
 
 	isBusy() {
@@ -225,6 +225,8 @@ class RunView extends View {
 	/* The run; beside it its jobs that are under way, whose progress is shown. */
 	async load() {
 		const run = await api.run(this.gate, this.id);
+		if (run.verdict?.rules)
+			run.verdict.rules = withMetrics(run.verdict.rules, this.tasks());
 		const active = run.jobs.filter(isActive);
 		const jobs = await Promise.all(active.map(({ id }) => api.job(id)));
 		jobs.forEach((job) => noteProgress(job));
@@ -302,19 +304,19 @@ export function gateRoute(hash) {
 }
 
 export class Gates {
-	/* root: an element to fill. changed(): poll now. */
-	constructor(root, changed) {
+	/* root: an element to fill. page: tasks(), a Map of descriptions; changed(): something else is to be shown, poll now. */
+	constructor(root, page) {
 		this.root = root;
-		this.changed = changed;
+		this.page = page;
 		this.view = null;
 	}
 
 	open({ gate, run }) {
 		this.close();
 		if (run)
-			this.view = new RunView(this.root, gate, run);
+			this.view = new RunView(this.root, gate, run, this.page);
 		else
-			this.view = gate ? new GateView(this.root, gate, this.changed) : new ListView(this.root);
+			this.view = gate ? new GateView(this.root, gate, this.page) : new ListView(this.root);
 		this.root.querySelector('h1').focus({ preventScroll: true });
 		window.scrollTo(0, 0);
 	}

@@ -447,7 +447,7 @@ const detail = new Detail($('detail'), {
 		location.hash = '#/';
 	},
 });
-const gates = new Gates($('gates'), poll);
+const gates = new Gates($('gates'), { tasks: () => state.tasks, changed: poll });
 
 $('jobs-more').addEventListener('click', showOlder);
 $('jump').addEventListener('click', () => {

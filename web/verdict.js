@@ -1,6 +1,7 @@
 /* A run's verdict: one row a rule, the worst first, with the bounds of its worsening drawn on an axis that all rows
  * share: in units of what the rule lets pass (the minimum effect), 0 and 1 marked. A bar that ends left of 1 passes;
- * another fails that begins right of 0. No state; the numbers themselves stand in a table. */
+ * another fails that begins right of 0. No state; the numbers themselves stand in a table. Rules come
+ * from withMetrics. */
 
 import { h } from '/dom.js';
 import { compact, count, measure, metricLabel } from '/format.js';
@@ -11,6 +12,12 @@ const WORST_FIRST = ['error', 'fail', 'inconclusive', 'pass'];
 export const verdictChip = (verdict) => h('span', { class: `chip verdict-${verdict}` }, verdict);
 
 const isNumber = Number.isFinite;
+
+/* The rules, each with its metric's unit and log_ratio, as the tasks describe it. tasks: Map name -> description. */
+export function withMetrics(rules, tasks) {
+	const metrics = new Map([...tasks.values()].flatMap((t) => t.metrics).map((m) => [m.name, m]));
+	return rules.map((r) => ({ ...r, unit: metrics.get(r.metric)?.unit, log_ratio: metrics.get(r.metric)?.log_ratio }));
+}
 
 /* -- words ------------------------------------------------------------------------------------------ */
 
@@ -45,16 +52,16 @@ function effectText(rule, v) {
 	const round = (x) => Number(x.toPrecision(3));
 	if (!isNumber(v))
 		return '–';
-	if (/^ppl/.test(rule.metric ?? ''))
+	if (rule.log_ratio)
 		return `${round((Math.exp(v) - 1) * 100)} %`;
-	return /^acc/.test(rule.metric ?? '') ? `${round(v * 100)} points` : String(round(v));
+	return rule.unit === 'fraction' ? `${round(v * 100)} points` : String(round(v));
 }
 
 /* What a rule lets pass, as it is written: a log-ratio is so small that it is a share. */
 function allowedText(rule, v) {
 	if (!isNumber(v))
 		return '–';
-	return /^ppl/.test(rule.metric ?? '') ? `${Number((100 * v).toPrecision(3))} %` : effectText(rule, v);
+	return rule.log_ratio ? `${Number((100 * v).toPrecision(3))} %` : effectText(rule, v);
 }
 
 const worseText = (rule, v) => signed(effectText(rule, v), v);
@@ -90,7 +97,7 @@ const effectOf = (rule) => rule.min_effect ?? (rule.type === 'shape' ? Math.log(
 function allowedOf(rule) {
 	if (rule.type !== 'history')
 		return effectOf(rule);
-	const [from, to] = [rule.baseline_value, rule.limit].map((v) => (/^ppl/.test(rule.metric) ? Math.log(v) : v));
+	const [from, to] = [rule.baseline_value, rule.limit].map((v) => (rule.log_ratio ? Math.log(v) : v));
 	return Math.abs(to - from);
 }
 

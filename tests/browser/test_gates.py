@@ -258,6 +258,17 @@ class TestGates(unittest.TestCase):
         self.assertEqual(len(page.all(".badge img")), 3)
         self.assertTrue(page.js("return [...document.querySelectorAll('.badge img')].every((i) => i.naturalWidth > 0)"))
 
+    def test_55_a_difference_is_told_as_the_tasks_say_that_its_metric_is_compared(self):
+        rules = [{"type": "relative", "metric": m, "min_effect": 0.005} for m in ("ppl_word", "nll_token", "acc_norm")]
+        told = page.js(
+            """
+            const rules = arguments[0];
+            return Promise.all([import('/verdict.js'), fetch('/api/v1/tasks').then((r) => r.json())]).then(([v, tasks]) =>
+                v.withMetrics(rules, new Map(tasks.data.map((t) => [t.name, t]))).map(v.termsText));""",
+            rules,
+        )
+        self.assertEqual(told, ["min. effect 0.5 %", "min. effect 0.005", "min. effect 0.5 points"])
+
     def test_60_phones_need_no_sideways_scrolling_light_or_dark(self):
         routes = {"list": "#/gates", "gate": "#/gates/long-context", "run": "#/gates/long-context/runs/2"}
         for name, route in routes.items():

@@ -432,7 +432,8 @@ class Catalog(ServerTest):
             for p in task["params"]:
                 self.assertEqual({"name", "type", "default", "help"} - set(p), set(), p)
             for m in task["metrics"]:
-                self.assertEqual(set(m), {"name", "unit", "help"})
+                self.assertEqual(set(m), {"name", "unit", "log_ratio", "help"})
+                self.assertIs(m["log_ratio"], m["unit"] == "perplexity", m)
         self.assertEqual(self.server.get("/api/v1/tasks/pg19").json(), tasks[[t["name"] for t in tasks].index("pg19")])
 
     def test_datasets(self):
