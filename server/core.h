@@ -80,7 +80,7 @@ void core_submit(struct core *c, struct request *r);
 
 /* A snapshot of the workers as a JSON array, from any thread: name, spec, state (starting, idle, busy, backing_off,
  * unusable), error (why it is unusable), device, kind, device_name, isa, libraries, threads, memory_bytes (free at its
- * hello), signature, job, phase (plan, run), requests (that it scores for clients), pid, restarts, since_ms,
+ * hello), signature, job, phase (plan, run), requests (that it scores for clients), pid, restarts, since_at,
  * done_tokens. */
 void core_write_workers(struct core *c, struct json_writer *w, const char *key);
 

@@ -59,22 +59,31 @@ static void put_utilisation(struct json_writer *w, const struct job *j, double r
 	json_free(plan);
 }
 
+/* In tenths. */
+static void put_tenths(struct json_writer *w, const char *key, bool known, double v)
+{
+	if (known)
+		json_put_double(w, key, (double)(int64_t)(v * 10) / 10);
+	else
+		json_put_null(w, key);
+}
+
 static void put_progress(struct json_writer *w, const struct job *j, int64_t live)
 {
 	int64_t done = j->done_tokens + (live > 0 ? live : 0);
 	double rate;
+	bool known;
 
 	if (done > j->total_tokens)
 		done = j->total_tokens;
 	rate = rate_of(j, done);
+	known = j->state == JOB_RUNNING && rate > 0;
 	json_begin_object(w, "progress");
 	json_put_int(w, "done", done);
 	json_put_int(w, "total", j->total_tokens);
 	json_put_string(w, "unit", "tokens");
-	if (j->state == JOB_RUNNING && rate > 0)
-		json_put_double(w, "eta_s", (double)(int64_t)((double)(j->total_tokens - done) / rate * 10) / 10);
-	else
-		json_put_null(w, "eta_s");
+	put_tenths(w, "tokens_per_s", known, rate);
+	put_tenths(w, "eta_s", known, known ? (double)(j->total_tokens - done) / rate : 0);
 	put_utilisation(w, j, rate);
 	json_put_int(w, "units_done", j->done_units);
 	json_put_int(w, "units_failed", j->failed_units);

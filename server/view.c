@@ -78,6 +78,7 @@ static void put_about(struct json_writer *w, const struct device_info *d)
 void core_write_workers(struct core *c, struct json_writer *w, const char *key)
 {
 	struct worker_view v;
+	char since[CLOCK_TEXT];
 
 	json_begin_array(w, key);
 	for (size_t i = 0; i < c->n_slots; i++) {
@@ -100,7 +101,8 @@ void core_write_workers(struct core *c, struct json_writer *w, const char *key)
 		json_put_uint(w, "requests", v.requests);
 		json_put_int(w, "pid", v.pid);
 		json_put_uint(w, "restarts", v.restarts);
-		json_put_int(w, "since_ms", v.since_ms);
+		clock_format(v.since_ms, since);
+		json_put_string(w, "since_at", since);
 		json_put_int(w, "done_tokens", v.done_tokens);
 		json_end_object(w);
 	}

@@ -7,7 +7,7 @@ import { baselineList } from '/baselines.js';
 import { announce, h, setText, words } from '/dom.js';
 import { age, count, shortCommit, timeOf } from '/format.js';
 import { History } from '/history.js';
-import { isActive, newProgress, noteProgress, showProgress } from '/jobs.js';
+import { isActive, newProgress, showProgress } from '/jobs.js';
 import { ruleRows, ruleTable, ruleText, summaryText, termsText, verdictChip, withMetrics } from '/verdict.js';
 
 const RUNS = 50; /* a page */
@@ -229,7 +229,6 @@ class RunView extends View {
 			run.verdict.rules = withMetrics(run.verdict.rules, this.tasks());
 		const active = run.jobs.filter(isActive);
 		const jobs = await Promise.all(active.map(({ id }) => api.job(id)));
-		jobs.forEach((job) => noteProgress(job));
 		return { run, jobs };
 	}
 

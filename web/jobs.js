@@ -8,29 +8,6 @@ import { slotOf } from '/slots.js';
 
 export const isActive = (job) => ['queued', 'running', 'cancelling'].includes(job.state);
 
-/* -- rates ------------------------------------------------------------------------------------------ */
-
-const seen = new Map(); /* job id -> [{at, done}], of the last ten seconds */
-
-/* Remembers a poll's progress; the rate is what was done over the last ten seconds. */
-export function noteProgress(job, now = performance.now()) {
-	if (job.state !== 'running') {
-		seen.delete(job.id);
-		return;
-	}
-	const points = (seen.get(job.id) ?? []).filter((p) => now - p.at < 10000);
-	points.push({ at: now, done: job.progress.done });
-	seen.set(job.id, points);
-}
-
-function rateOf(job) {
-	const points = seen.get(job.id) ?? [];
-	if (points.length < 2)
-		return 0;
-	const [first, last] = [points[0], points.at(-1)];
-	return Math.max(0, ((last.done - first.done) / (last.at - first.at)) * 1000);
-}
-
 /* -- one progress line ------------------------------------------------------------------------------ */
 
 export function newProgress() {
@@ -40,12 +17,11 @@ export function newProgress() {
 }
 
 function progressText(job) {
-	const { done, total, unit, eta_s: eta, mfu } = job.progress;
+	const { done, total, unit, tokens_per_s: rate, eta_s: eta, mfu } = job.progress;
 	if (job.state === 'queued')
 		return job.waiting ? `waiting: ${job.waiting}` : 'waiting for a worker';
 	if (!total)
 		return 'preparing: reading and tokenizing';
-	const rate = rateOf(job);
 	return [
 		`${Math.floor((100 * done) / total)} %`, `${compact(done)} of ${compact(total)} ${unit}`,
 		rate > 0 && `${compact(rate)} ${unit}/s`, mfu > 0 && `${Math.round(100 * mfu)} % of peak`,

@@ -12,7 +12,7 @@ import { figureOf, isDrawable, newFigure } from '/figures.js';
 import { Filter } from '/filter.js';
 import { timeOf } from '/format.js';
 import { Gates, gateRoute } from '/gates.js';
-import { countText, isActive, noteProgress, showJobs } from '/jobs.js';
+import { countText, isActive, showJobs } from '/jobs.js';
 import { seriesOf, subsetOf } from '/series.js';
 import { SubmitForm } from '/submit.js';
 
@@ -257,7 +257,6 @@ async function pollJobs() {
 	const wanted = filter.query();
 	const [page, found] = await Promise.all([api.jobs(PAGE), wanted && api.jobs(PAGE, 0, wanted)]);
 	announceEnds(state.jobs, page.data);
-	page.data.forEach((j) => noteProgress(j));
 	state.jobs = page.data;
 	state.loaded = true;
 	if (JSON.stringify(wanted) !== JSON.stringify(filter.query()))
@@ -320,7 +319,6 @@ async function pollDetail() {
 		return;
 	try {
 		const job = await api.job(id);
-		noteProgress(job);
 		if (currentJob() === id)
 			detail.update(job);
 	} catch (error) {

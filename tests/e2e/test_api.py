@@ -453,6 +453,7 @@ class Catalog(ServerTest):
         self.assertEqual(worker["kind"], "cpu")
         self.assertIsNone(worker["error"])
         self.assertIn("oneDNN", worker["libraries"])
+        self.assertRegex(worker["since_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
         for key in ("device_name", "isa"):
             self.assertIn(worker[key], worker["signature"])
         self.assertGreater(worker["memory_bytes"], 1 << 20)
@@ -523,7 +524,10 @@ class Lifecycle(ServerTest):
         self.assertGreaterEqual(len(seen), 4)
         self.assertGreater(progress["total"], progress["done"])
         self.assertGreater(progress["eta_s"], 0)
-        self.server.wait(job)
+        left = progress["total"] - progress["done"]
+        self.assertAlmostEqual(progress["eta_s"] * progress["tokens_per_s"], left, delta=left / 100 + progress["tokens_per_s"])
+        done = self.server.wait(job)["progress"]
+        self.assertEqual((done["tokens_per_s"], done["eta_s"]), (None, None))
 
     def test_a_key_makes_a_post_safe_to_repeat(self):
         body = {"model": "rope-demo", "task": "pg19", "dataset": "books", "params": {"lengths": [64]}}
