@@ -10,6 +10,7 @@
 #define FATHOM_ENGINE_BACKEND_H
 
 #include "engine/engine.h"
+#include "kernels/kernels.h"
 
 /* What forward.c lays out from a batch. All borrowed during begin..end. */
 struct pass {
@@ -31,6 +32,15 @@ struct pass_segment {
 	uint32_t row, n_row; /* its rows in the pass (n_row may be 0) */
 	uint32_t start_pos;  /* chain position of its first row: the sum of its ancestors' lengths */
 };
+
+/* The index of the segment that has this row. */
+uint32_t pass_segment_of(const struct pass *p, uint32_t row);
+
+/* ERR_NUMERIC: a NaN or infinity at this row, in `what` of a layer; layer -1 is the head, which says so itself. */
+err_code pass_fault(const struct pass *p, uint32_t row, int64_t layer, const char *what, struct err *e);
+
+/* A model's activation, as the kernels call it. */
+enum kern_act backend_act(enum activation act);
 
 struct backend;
 

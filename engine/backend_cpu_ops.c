@@ -32,15 +32,6 @@ static void product(struct backend *b, float *out, const void *in, const struct 
 	}
 }
 
-static uint32_t segment_of(const struct pass *p, uint32_t row)
-{
-	uint32_t i = 0;
-
-	while (i + 1 < p->n_segments && p->segments[i].row + p->segments[i].n_row <= row)
-		i++;
-	return i;
-}
-
 /* What the tasks of an op have noted. */
 static err_code check_op(const struct backend *b, const char *what, struct err *e)
 {
@@ -48,11 +39,7 @@ static err_code check_op(const struct backend *b, const char *what, struct err *
 		return err_set(e, ERR_DEVICE, "layer %u: %s: %s", b->layer, what, kern_status(b->status));
 	if (b->fault_row == UINT32_MAX)
 		return ERR_OK;
-	if (b->layer == b->c.n_layer)
-		return err_set(e, ERR_NUMERIC, "%s, position %u of segment %u: not a finite number", what,
-		               b->pass.pos[b->fault_row], segment_of(&b->pass, b->fault_row));
-	return err_set(e, ERR_NUMERIC, "layer %u, position %u of segment %u: not a finite number in %s", b->layer,
-	               b->pass.pos[b->fault_row], segment_of(&b->pass, b->fault_row), what);
+	return pass_fault(&b->pass, b->fault_row, b->layer == b->c.n_layer ? -1 : (int64_t)b->layer, what, e);
 }
 
 static uint32_t n_row_tiles(const struct backend *b)
@@ -158,7 +145,7 @@ static void stitch(struct backend *b)
 {
 	const struct pass *p = &b->pass;
 
-	for (uint32_t i = segment_of(p, b->row0); i < p->n_segments && p->segments[i].row < b->row1; i++) {
+	for (uint32_t i = pass_segment_of(p, b->row0); i < p->n_segments && p->segments[i].row < b->row1; i++) {
 		const struct pass_segment *s = &p->segments[i];
 		uint32_t n_keys = s->start_pos % KERN_PANEL;
 
@@ -237,7 +224,7 @@ static void list_tiles(struct backend *b)
 	} pos = {.in = p->pos};
 
 	b->n_tiles = 0;
-	for (uint32_t i = segment_of(p, b->row0), row = b->row0; row < b->row1; i++) {
+	for (uint32_t i = pass_segment_of(p, b->row0), row = b->row0; row < b->row1; i++) {
 		uint32_t end = p->segments[i].row + p->segments[i].n_row;
 
 		end = end < b->row1 ? end : b->row1;
@@ -323,17 +310,11 @@ static void mlp_tile(void *arg, uint32_t task, uint32_t thread)
 	struct scratch *s = &b->scratch[thread];
 	uint32_t row = b->row0 + task * KERN_TILE, n = tile_rows(b, row), bad;
 	float *x = b->x + (size_t)row * b->c.dim;
-	static const enum kern_act acts[] = {
-	    [ACT_GELU_TANH] = KERN_GELU_TANH,
-	    [ACT_GELU] = KERN_GELU,
-	    [ACT_SILU] = KERN_SILU,
-	    [ACT_RELU] = KERN_RELU,
-	};
 
 	bad = b->kern->rmsnorm(s->in, x, l->mlp_norm, n, b->c.dim, b->c.rms_eps, b->type);
 	if (bad == n) {
 		product(b, s->wide, s->in, l->up, s->product);
-		b->kern->activation(s->act, s->wide, l->up_bias, n, b->c.ffn_dim, acts[b->c.act], b->c.mlp_gated,
+		b->kern->activation(s->act, s->wide, l->up_bias, n, b->c.ffn_dim, backend_act(b->c.act), b->c.mlp_gated,
 		                    b->type);
 		product(b, s->wide, s->act, l->down, s->product);
 		bad = b->kern->residual(x, s->wide, l->down_bias, n, b->c.dim);

@@ -247,17 +247,10 @@ err_code cuda_attention(struct backend *b, uint32_t layer, uint32_t row0, uint32
 /* act(gate) * up, or act(up): where it is, in *out. A product may have applied the activation. */
 static int activate(struct backend *b, const struct layer_cuda *l, uint32_t n_rows, bool done, void **out)
 {
-	static const enum kern_act acts[] = {
-	    [ACT_GELU_TANH] = KERN_GELU_TANH,
-	    [ACT_GELU] = KERN_GELU,
-	    [ACT_SILU] = KERN_SILU,
-	    [ACT_RELU] = KERN_RELU,
-	};
-
 	*out = b->c.mlp_gated ? b->arena.act : b->arena.wide;
 	if (done)
 		return 0;
-	return kern_activation_cuda(*out, b->arena.wide, l->up_bias, n_rows, b->c.ffn_dim, acts[b->c.act],
+	return kern_activation_cuda(*out, b->arena.wide, l->up_bias, n_rows, b->c.ffn_dim, backend_act(b->c.act),
 	                            b->c.mlp_gated, b->type, b->stream);
 }
 

@@ -393,16 +393,7 @@ err_code cuda_begin(struct backend *b, const struct pass *p, struct err *e)
 	return ERR_OK;
 }
 
-static uint32_t segment_of(const struct pass *p, uint32_t row)
-{
-	uint32_t i = 0;
-
-	while (i + 1 < p->n_segments && p->segments[i].row + p->segments[i].n_row <= row)
-		i++;
-	return i;
-}
-
-/* The words of backend_cpu_ops.c. What a branch adds to the residual is seen by the norm of the next one. */
+/* What a branch adds to the residual is seen by the norm of the next one. */
 static err_code describe_fault(const struct backend *b, unsigned long long fault, struct err *e)
 {
 	static const char *const seen_by[] = {
@@ -418,14 +409,12 @@ static err_code describe_fault(const struct backend *b, unsigned long long fault
 		row = row < b->pass.n_pred ? b->pass.pred_row[row] : 0;
 	row = row < b->pass.n_rows ? row : 0;
 	if (layer == b->c.n_layer && step != STAGE_INPUT)
-		return err_set(e, ERR_NUMERIC, "the head, position %u of segment %u: not a finite number",
-		               b->pass.pos[row], segment_of(&b->pass, row));
+		return pass_fault(&b->pass, row, -1, NULL, e);
 	if (step == STAGE_INPUT && layer == 0)
 		what = seen_by[STAGE_QKV];
 	else if (step == STAGE_INPUT)
 		layer--;
-	return err_set(e, ERR_NUMERIC, "layer %u, position %u of segment %u: not a finite number in %s", layer,
-	               b->pass.pos[row], segment_of(&b->pass, row), what);
+	return pass_fault(&b->pass, row, layer, what, e);
 }
 
 /* Waits: asleep for a pass that takes long. */
