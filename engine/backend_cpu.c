@@ -2,7 +2,6 @@
  * scratch, and one arena for a pass. The ops are in backend_cpu_ops.c. */
 #include "engine/backend_cpu.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,16 +33,6 @@ static void *aligned_zero(size_t bytes, struct err *e)
 }
 
 /* -- opening ------------------------------------------------------------------------------------- */
-
-static uint32_t count_threads(const struct session_options *o)
-{
-	cpu_set_t set;
-	uint32_t n = o->n_threads;
-
-	if (!n && !sched_getaffinity(0, sizeof set, &set))
-		n = (uint32_t)CPU_COUNT(&set);
-	return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
-}
 
 static uint32_t chunk_of(const struct session_options *o)
 {
@@ -137,7 +126,7 @@ static err_code cpu_open(const struct model *m, const struct session_options *o,
 	b->c = *c;
 	b->type = dtype == DTYPE_BF16 ? KERN_BF16 : KERN_F32;
 	b->kern = kern_cpu();
-	b->n_threads = count_threads(o);
+	b->n_threads = pool_size(o->n_threads, MAX_THREADS);
 	b->chunk = chunk_of(o);
 	b->d_qk = c->position.type == POSITION_POPE ? 2 * c->head_dim : c->head_dim;
 	b->head_width = c->n_head * c->head_dim;
@@ -191,7 +180,7 @@ static size_t cpu_memory(const struct model *m, const struct session_options *o,
 {
 	const struct model_config *c = &m->config;
 	enum kern_type type = dtype == DTYPE_BF16 ? KERN_BF16 : KERN_F32;
-	uint32_t n_threads = count_threads(o);
+	uint32_t n_threads = pool_size(o->n_threads, MAX_THREADS);
 	size_t d_qk = c->position.type == POSITION_POPE ? 2 * c->head_dim : c->head_dim;
 	size_t chunk = chunk_of(o) * (size_t)c->n_head * (d_qk + c->head_dim) * kern_type_size(type);
 	size_t n_tokens = size.n_tokens, layout = n_tokens * (5 * sizeof(uint32_t) + sizeof(struct token_score));
@@ -366,7 +355,7 @@ static err_code cpu_describe(const char *device, struct device_info *out, struct
 	cpu_name(out->name, sizeof out->name);
 	snprintf(out->isa, sizeof out->isa, "%s", kern_isa());
 	snprintf(out->libraries, sizeof out->libraries, "%s", kern_library());
-	out->n_threads = count_threads(&(struct session_options){0});
+	out->n_threads = pool_size(0, MAX_THREADS);
 	return ERR_OK;
 }
 

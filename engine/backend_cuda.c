@@ -2,7 +2,6 @@
  * pinned memory for what goes up and comes down. A pass is laid out in backend_cuda_pass.c; the ops are in
  * backend_cuda_ops.c. */
 #include <cuda_runtime_api.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,16 +223,6 @@ static enum kern_type type_of(enum dtype dtype)
 	return dtype == DTYPE_F32 ? KERN_F32 : dtype == DTYPE_F16 ? KERN_F16 : KERN_BF16;
 }
 
-static uint32_t count_threads(const struct session_options *o)
-{
-	cpu_set_t set;
-	uint32_t n = o->n_threads;
-
-	if (!n && !sched_getaffinity(0, sizeof set, &set))
-		n = (uint32_t)CPU_COUNT(&set);
-	return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
-}
-
 static void cuda_close(struct backend *b)
 {
 	if (!b)
@@ -322,7 +311,8 @@ static err_code cuda_open(const struct model *m, const struct session_options *o
 	b->head_width = c->n_head * c->head_dim;
 	b->qkv_width = b->head_width + 2 * c->n_kv_head * c->head_dim;
 	b->up_width = (c->mlp_gated ? 2 : 1) * c->ffn_dim;
-	if (check_config(b, e) || open_queues(b, e) || pool_new(count_threads(o), NULL, &b->pool, e) ||
+	if (check_config(b, e) || open_queues(b, e) ||
+	    pool_new(pool_size(o->n_threads, MAX_THREADS), NULL, &b->pool, e) ||
 	    weights_cuda_load(&b->weights, m, b->type, b->pool, b->stream, e)) {
 		cuda_close(b);
 		return e->code;

@@ -6,6 +6,7 @@
 #include "engine/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -68,6 +69,15 @@ static void *work(void *arg)
 		pthread_mutex_unlock(&p->lock);
 	}
 	return NULL;
+}
+
+uint32_t pool_size(uint32_t asked, uint32_t most)
+{
+	cpu_set_t set;
+
+	if (!asked && !sched_getaffinity(0, sizeof set, &set))
+		asked = (uint32_t)CPU_COUNT(&set);
+	return asked < 1 ? 1 : asked > most ? most : asked;
 }
 
 err_code pool_new(uint32_t n_threads, void (*init)(void), struct pool **out, struct err *e)

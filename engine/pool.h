@@ -9,6 +9,9 @@
 
 struct pool;
 
+/* How many threads to start: as many as `asked`; 0: as the process has processors. 1 to `most`. */
+uint32_t pool_size(uint32_t asked, uint32_t most);
+
 /* `init` (or NULL) runs once in each thread before any task. */
 err_code pool_new(uint32_t n_threads, void (*init)(void), struct pool **out, struct err *e);
 void pool_free(struct pool *p); /* NULL is fine; not while tasks run */
