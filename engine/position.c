@@ -535,6 +535,21 @@ void position_table_release(struct position_table *t)
 	*t = (struct position_table){0};
 }
 
+err_code position_delta(const struct tensor *delta, bool sine, float *out, struct err *e)
+{
+	uint64_t n = delta->shape[0] * delta->shape[1];
+
+	tensor_to_f32(delta, 0, n, out);
+	for (uint64_t i = 0; i < n; i++) {
+		double d = fmin(fmax(out[i], -2 * M_PI), 0);
+
+		if (!isfinite(out[i])) /* which the clamp would hide */
+			return err_set(e, ERR_INPUT, "pope_delta: element %llu is not finite", (unsigned long long)i);
+		out[i] = (float)(sine ? sin(d) : cos(d));
+	}
+	return ERR_OK;
+}
+
 bool position_depends_on_length(const struct position *p)
 {
 	(void)p;

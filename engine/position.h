@@ -12,6 +12,7 @@
 
 #include "engine/err.h"
 #include "engine/json.h"
+#include "engine/tensor.h"
 
 enum position_type { POSITION_ROPE, POSITION_POPE };
 enum position_scaling { SCALING_NONE, SCALING_LINEAR, SCALING_YARN };
@@ -55,6 +56,11 @@ struct position_table {
 err_code position_table_init(struct position_table *t, const struct position *p, uint32_t head_dim, uint64_t length,
                              struct err *e);
 void position_table_release(struct position_table *t);
+
+/* The cosine of pope's delta, or its sine, of each element clamped to [-2 pi, 0] as the paper does. ERR_INPUT when one
+ * is not finite. */
+err_code position_delta(const struct tensor *delta /* [n_kv_head, head_dim] */, bool sine,
+                        float *out /* [n_kv_head, head_dim] */, struct err *e);
 
 /* Whether the table depends on the chain's total length (none of today's schemes). */
 bool position_depends_on_length(const struct position *p);

@@ -1,7 +1,6 @@
 /* See weights_cpu.h. A list of jobs, one a matrix, is worked off by the pool: each converts to f32 and packs. */
 #include "engine/weights_cpu.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -106,10 +105,10 @@ static err_code copy_vector(float **out, const struct tensor *t, struct err *e)
 	return copy_vectors(out, &t, 1, e);
 }
 
-/* cos and sin of delta, clamped to [-2 pi, 0] as the paper does */
 static err_code copy_delta(struct layer_cpu *l, const struct tensor *t, struct err *e)
 {
 	uint64_t n = t->shape[0] * t->shape[1];
+	err_code rc;
 
 	if (!t->data)
 		return ERR_OK;
@@ -117,16 +116,8 @@ static err_code copy_delta(struct layer_cpu *l, const struct tensor *t, struct e
 	l->sin_delta = mem_alloc(n, sizeof(float), e);
 	if (!l->cos_delta || !l->sin_delta)
 		return e->code;
-	tensor_to_f32(t, 0, n, l->cos_delta);
-	for (uint64_t i = 0; i < n; i++) {
-		double d = fmin(fmax(l->cos_delta[i], -2 * M_PI), 0);
-
-		if (!isfinite(l->cos_delta[i])) /* which the clamp would hide */
-			return err_set(e, ERR_INPUT, "pope_delta: element %llu is not finite", (unsigned long long)i);
-		l->cos_delta[i] = (float)cos(d);
-		l->sin_delta[i] = (float)sin(d);
-	}
-	return ERR_OK;
+	rc = position_delta(t, false, l->cos_delta, e);
+	return rc ? rc : position_delta(t, true, l->sin_delta, e);
 }
 
 static err_code add_layer(struct loader *load, struct layer_cpu *l, const struct layer_weights *m,

@@ -3,7 +3,6 @@
 #include "engine/weights_cuda.h"
 
 #include <cuda_runtime_api.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,28 +174,16 @@ static err_code send_tensors(struct uploader *u, void *to, enum kern_type type, 
 	return ERR_OK;
 }
 
-/* cos and sin of delta, clamped to [-2 pi, 0] as the paper does */
 static err_code send_delta(struct uploader *u, const struct layer_cuda *l, const struct tensor *t, struct err *e)
 {
-	uint64_t n = t->shape[0] * t->shape[1];
+	size_t bytes = t->shape[0] * t->shape[1] * sizeof(float);
+	err_code rc;
 
 	if (!t->data)
 		return ERR_OK;
-	for (int sine = 0; sine < 2; sine++) {
-		float *x = u->pinned[u->turn];
-
-		tensor_to_f32(t, 0, n, x);
-		for (uint64_t i = 0; i < n; i++) {
-			double d = fmin(fmax(x[i], -2 * M_PI), 0);
-
-			if (!isfinite(x[i])) /* which the clamp would hide */
-				return err_set(e, ERR_INPUT, "pope_delta: element %llu is not finite",
-				               (unsigned long long)i);
-			x[i] = (float)(sine ? sin(d) : cos(d));
-		}
-		if (send(u, sine ? l->sin_delta : l->cos_delta, n * sizeof *x, e))
-			return e->code;
-	}
+	if ((rc = position_delta(t, false, u->pinned[u->turn], e)) || (rc = send(u, l->cos_delta, bytes, e)) ||
+	    (rc = position_delta(t, true, u->pinned[u->turn], e)) || (rc = send(u, l->sin_delta, bytes, e)))
+		return rc;
 	return ERR_OK;
 }
 
