@@ -48,12 +48,14 @@ static err_code count_devices(const char *device, int *n, struct err *e)
 /* -1: not a device's name. "cuda" and "auto" are the first. */
 static long number_of(const char *device)
 {
-	const char *digits = device + strlen("cuda:");
+	const char *digits;
 
-	if (!device || !strcmp(device, "auto") || !strcmp(device, "cuda"))
+	if (!strcmp(device, "auto") || !strcmp(device, "cuda"))
 		return 0;
-	if (strncmp(device, "cuda:", strlen("cuda:")) != 0 || !*digits ||
-	    strspn(digits, "0123456789") != strlen(digits) || strlen(digits) > 6)
+	if (strncmp(device, "cuda:", strlen("cuda:")) != 0)
+		return -1;
+	digits = device + strlen("cuda:");
+	if (!*digits || strspn(digits, "0123456789") != strlen(digits) || strlen(digits) > 6)
 		return -1;
 	return strtol(digits, NULL, 10);
 }

@@ -162,12 +162,13 @@ static bool is_slot(const char *name, const struct slot *slots, size_t n, const 
 /* The slot of one of the project's names; a layer is a number, or '*' in tensor_map. */
 static bool find_slot(const char *name, const struct slot **out)
 {
-	const char *s = name + sizeof LAYER_PREFIX - 1;
+	const char *s;
 
 	if (is_slot(name, model_slots, COUNT(model_slots), out))
 		return true;
 	if (strncmp(name, LAYER_PREFIX, sizeof LAYER_PREFIX - 1) != 0)
 		return false;
+	s = name + sizeof LAYER_PREFIX - 1;
 	s += *s == '*' ? 1 : strspn(s, "0123456789");
 	return *s == '.' && is_slot(s + 1, layer_slots, COUNT(layer_slots), out);
 }

@@ -254,12 +254,12 @@ static bool find_kind(const struct reader *r, const char *name, bool alone, cons
 
 	*kind = NULL;
 	for (size_t i = 0; !strncmp(base, "cbtest_", 7) && i < sizeof kinds / sizeof *kinds; i++) {
-		const char *split = base + 7 + strlen(kinds[i]);
+		size_t n = strlen(kinds[i]);
 
-		if (strncmp(base + 7, kinds[i], strlen(kinds[i])) != 0 || *split != '_')
+		if (strncmp(base + 7, kinds[i], n) != 0 || base[7 + n] != '_')
 			continue;
 		*kind = kinds[i];
-		return alone || !strncmp(split + 1, r->split, strlen(r->split));
+		return alone || !strncmp(base + 7 + n + 1, r->split, strlen(r->split));
 	}
 	return alone;
 }

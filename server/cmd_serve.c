@@ -16,11 +16,11 @@
 /* A misspelt device would be a worker that is started for ever, and never is there. */
 static err_code check_worker(const char *value, struct err *e)
 {
-	const char *n = value + strlen("cuda:");
+	size_t skip = strlen("cuda:");
 
 	if (strchr(value, ' ') || !strcmp(value, "cpu") || !strcmp(value, "auto"))
 		return ERR_OK;
-	if (!strncmp(value, "cuda:", strlen("cuda:")) && *n && strspn(n, "0123456789") == strlen(n))
+	if (!strncmp(value, "cuda:", skip) && value[skip] && strspn(value + skip, "0123456789") == strlen(value + skip))
 		return ERR_OK;
 	return err_set(e, ERR_INPUT, "is not auto, cpu, cuda:N or a command that runs fathom worker");
 }
