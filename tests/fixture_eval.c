@@ -68,12 +68,12 @@ struct json *fixture_json(const char *text)
 	return j;
 }
 
-struct json *fixture_params(const char *given)
+struct json *fixture_params(const struct task *t, const char *given)
 {
 	struct json *j = fixture_json(given), *effective;
 	struct buf out = BUF_INIT(1 << 20);
 
-	ck_ok(task_params(task_find("pg19", &e), j, &out, &e), &e);
+	ck_ok(task_params(t, j, &out, &e), &e);
 	effective = fixture_json(buf_str(&out));
 	json_free(j);
 	buf_release(&out);
@@ -160,13 +160,13 @@ void fixture_run(struct evaluation *ev, struct session *s, const uint32_t *units
 
 /* -- folds ------------------------------------------------------------------------------------- */
 
-struct json *fixture_metrics(const struct json *params, struct fixture_units *u)
+struct json *fixture_metrics(const struct task *t, const struct json *params, struct fixture_units *u)
 {
 	struct buf out = BUF_INIT(1 << 24);
 	struct json_writer w = JSON_WRITER(&out);
 	struct json *j;
 
-	ck_ok(task_metrics(task_find("pg19", &e), params, fixture_units_source(u), &w, NULL, &e), &e);
+	ck_ok(task_metrics(t, params, fixture_units_source(u), &w, NULL, &e), &e);
 	j = fixture_json(buf_str(&out));
 	buf_release(&out);
 	return j;
@@ -182,13 +182,13 @@ static int add_item(void *arg, const char *line, size_t len)
 	return 0;
 }
 
-struct json *fixture_items(const struct json *params, struct fixture_units *u)
+struct json *fixture_items(const struct task *t, const struct json *params, struct fixture_units *u)
 {
 	struct buf out = BUF_INIT(1 << 24);
 	struct json *j;
 
 	buf_putc(&out, '[');
-	ck_ok(task_items(task_find("pg19", &e), params, fixture_units_source(u), add_item, &out, &e), &e);
+	ck_ok(task_items(t, params, fixture_units_source(u), add_item, &out, &e), &e);
 	buf_putc(&out, ']');
 	j = fixture_json(buf_str(&out));
 	buf_release(&out);

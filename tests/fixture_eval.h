@@ -15,8 +15,8 @@ struct session *fixture_eval_session(const struct model *m);
 
 struct json *fixture_json(const char *text);
 
-/* Effective parameters of pg19, which must be right. json_free it. */
-struct json *fixture_params(const char *given);
+/* Effective parameters of a task, which must be right. json_free it. */
+struct json *fixture_params(const struct task *t, const char *given);
 
 /* Results of units, as text, by unit. */
 struct fixture_units {
@@ -35,8 +35,8 @@ struct unit_source *fixture_units_source(struct fixture_units *u); /* from the f
 void fixture_run(struct evaluation *ev, struct session *s, const uint32_t *units, uint32_t n, struct fixture_units *u);
 
 /* The folded metrics array, and the items as an array. json_free them. */
-struct json *fixture_metrics(const struct json *params, struct fixture_units *u);
-struct json *fixture_items(const struct json *params, struct fixture_units *u);
+struct json *fixture_metrics(const struct task *t, const struct json *params, struct fixture_units *u);
+struct json *fixture_items(const struct task *t, const struct json *params, struct fixture_units *u);
 
 /* A metric by name and length (0: any); NULL when absent. */
 const struct json *fixture_metric(const struct json *metrics, const char *name, int64_t length);

@@ -8,32 +8,10 @@
 
 static struct err e;
 
-static struct json *effective(const struct task *t, const char *given)
-{
-	struct json *j = fixture_json(given), *out;
-	struct buf text = BUF_INIT(1 << 20);
-
-	ck_ok(task_params(t, j, &text, &e), &e);
-	out = fixture_json(buf_str(&text));
-	json_free(j);
-	buf_release(&text);
-	return out;
-}
-
 static err_code open_task(const struct model *m, const struct task *t, const struct json *params, const char *path,
                           struct evaluation **ev)
 {
 	return evaluation_open(m, t, params, path, path ? "data" : GENERATED_DATASET, NULL, NULL, ev, &e);
-}
-
-static int add_item(void *arg, const char *line, size_t len)
-{
-	struct buf *out = arg;
-
-	ck_assert_uint_eq(strlen(line), len);
-	ck_assert_ptr_null(strchr(line, '\n'));
-	buf_printf(out, "%s%s", out->len > 1 ? "," : "", line);
-	return 0;
 }
 
 static struct json *plan_of(const struct evaluation *ev)
@@ -50,21 +28,6 @@ static struct json *plan_of(const struct evaluation *ev)
 	j = fixture_json(buf_str(&text));
 	buf_release(&text);
 	return j;
-}
-
-static void fold(const struct task *t, struct fixture_outcome *o)
-{
-	struct buf text = BUF_INIT(1 << 24);
-	struct json_writer w = JSON_WRITER(&text);
-
-	ck_ok(task_metrics(t, o->params, fixture_units_source(&o->units), &w, NULL, &e), &e);
-	o->metrics = fixture_json(buf_str(&text));
-	buf_clear(&text);
-	buf_putc(&text, '[');
-	ck_ok(task_items(t, o->params, fixture_units_source(&o->units), add_item, &text, &e), &e);
-	buf_putc(&text, ']');
-	o->items = fixture_json(buf_str(&text));
-	buf_release(&text);
 }
 
 static struct session *open_session(const struct model *m, int n_threads)
@@ -85,7 +48,7 @@ void fixture_task_run_in(const struct model *m, const char *task, const char *pa
 	uint32_t *units, n_units;
 
 	ck_assert_ptr_nonnull(t);
-	*out = (struct fixture_outcome){.params = effective(t, params)};
+	*out = (struct fixture_outcome){.params = fixture_params(t, params)};
 	ck_ok(open_task(m, t, out->params, path, &ev), &e);
 	n_units = evaluation_n_units(ev);
 	fixture_units_init(&out->units, n_units);
@@ -97,7 +60,8 @@ void fixture_task_run_in(const struct model *m, const char *task, const char *pa
 		fixture_run(ev, s, units + i, most < n_units - i ? most : n_units - i, &out->units);
 	free(units);
 	out->plan = plan_of(ev);
-	fold(t, out);
+	out->metrics = fixture_metrics(t, out->params, &out->units);
+	out->items = fixture_items(t, out->params, &out->units);
 	evaluation_free(ev);
 	session_close(s);
 }
@@ -125,7 +89,7 @@ void fixture_task_refused(const struct model *m, const char *task, const char *p
 	struct json *p;
 
 	ck_assert_ptr_nonnull(t);
-	p = effective(t, params);
+	p = fixture_params(t, params);
 	ck_err(open_task(m, t, p, path, &ev), code, words, &e);
 	ck_assert_ptr_null(ev);
 	json_free(p);

@@ -58,7 +58,7 @@ static void write_words(const char *name, size_t n, unsigned seed)
 
 static err_code try_open(const char *params_text, struct evaluation **ev)
 {
-	struct json *params = fixture_params(params_text);
+	struct json *params = fixture_params(task_find("pg19", &e), params_text);
 	err_code rc = evaluation_open(model, task_find("pg19", &e), params, data, "data", NULL, NULL, ev, &e);
 
 	json_free(params);
@@ -84,11 +84,11 @@ static void evaluate(const char *params_text, struct outcome *o)
 	json_end_object(&w);
 	o->plan = fixture_json(buf_str(&text));
 	buf_release(&text);
-	o->params = fixture_params(params_text);
+	o->params = fixture_params(task_find("pg19", &e), params_text);
 	fixture_units_init(&o->units, evaluation_n_units(o->ev));
 	fixture_run(o->ev, session, NULL, 0, &o->units);
-	o->metrics = fixture_metrics(o->params, &o->units);
-	o->items = fixture_items(o->params, &o->units);
+	o->metrics = fixture_metrics(task_find("pg19", &e), o->params, &o->units);
+	o->items = fixture_items(task_find("pg19", &e), o->params, &o->units);
 }
 
 static void release(struct outcome *o)
@@ -767,13 +767,13 @@ START_TEST(the_first_thousand_tokens_of_a_book_have_the_reference_loss)
 	     b; b = json_next(b))
 		if (!strcmp(json_get_string(b, "book"), "15562") && fixture_member(b, "L") == 1024)
 			want = fixture_member(b, "nll_sum");
-	params = fixture_params("{\"lengths\":[1024],\"max_tokens_per_doc\":1025}");
+	params = fixture_params(task_find("pg19", &e), "{\"lengths\":[1024],\"max_tokens_per_doc\":1025}");
 	ck_ok(evaluation_open(model, task_find("pg19", &e), params, fixture_data("pg19/test/15562.txt"), "book", NULL,
 	                      NULL, &ev, &e),
 	      &e);
 	fixture_units_init(&units, evaluation_n_units(ev));
 	fixture_run(ev, session, NULL, 0, &units);
-	items = fixture_items(params, &units);
+	items = fixture_items(task_find("pg19", &e), params, &units);
 	got = fixture_member(json_first(items), "nll");
 	ck_assert_double_eq(fixture_member(json_first(items), "n_tokens"), 1024);
 	ck_assert_double_eq_tol(got, want, 1e-5 * want); /* f32, another order of sums */
@@ -796,7 +796,7 @@ static int stop_at_once(void *arg, uint64_t done, uint64_t total)
 START_TEST(a_plan_can_be_stopped)
 {
 	struct evaluation_watch watch = {.tick = stop_at_once};
-	struct json *params = fixture_params("{\"lengths\":[8]}");
+	struct json *params = fixture_params(task_find("pg19", &e), "{\"lengths\":[8]}");
 	struct evaluation *ev = NULL;
 
 	write_words("a.txt", 100, 1);

@@ -70,22 +70,10 @@ static void edit_model(const char *from, const char *to)
 	"\"special_tokens\":{\"<|endoftext|>\":{\"id\":\"<|endoftext|>\",\"ids\":[256],\"tokens\":["                   \
 	"\"<|endoftext|>\"]}}}"
 
-static struct json *effective(const struct task *t, const char *given)
-{
-	struct json *j = fixture_json(given), *out;
-	struct buf text = BUF_INIT(1 << 20);
-
-	ck_ok(task_params(t, j, &text, &e), &e);
-	out = fixture_json(buf_str(&text));
-	json_free(j);
-	buf_release(&text);
-	return out;
-}
-
 static err_code try_open(const struct task *t, const char *params, const char *file, const struct registry *registry,
                          struct evaluation **ev)
 {
-	struct json *p = effective(t, params);
+	struct json *p = fixture_params(t, params);
 	err_code rc = evaluation_open(model, t, p, below(file), file, registry, NULL, ev, &e);
 
 	json_free(p);
@@ -312,29 +300,12 @@ struct outcome {
 	struct fixture_units units;
 };
 
-static int put_item(void *arg, const char *line, size_t len)
-{
-	struct buf *out = arg;
-
-	buf_putc(out, out->len ? ',' : '[');
-	buf_append(out, line, len);
-	return 0;
-}
-
 /* Folds what stands in o->units. */
 static void fold(const struct task *t, const char *params, struct outcome *o)
 {
-	struct buf metrics = BUF_INIT(1 << 20), items = BUF_INIT(1 << 20);
-	struct json_writer w = JSON_WRITER(&metrics);
-
-	o->params = effective(t, params);
-	ck_ok(task_metrics(t, o->params, fixture_units_source(&o->units), &w, NULL, &e), &e);
-	o->metrics = fixture_json(buf_str(&metrics));
-	ck_ok(task_items(t, o->params, fixture_units_source(&o->units), put_item, &items, &e), &e);
-	buf_putc(&items, ']');
-	o->items = items.len > 1 ? fixture_json(buf_str(&items)) : NULL;
-	buf_release(&metrics);
-	buf_release(&items);
+	o->params = fixture_params(t, params);
+	o->metrics = fixture_metrics(t, o->params, &o->units);
+	o->items = fixture_items(t, o->params, &o->units);
 }
 
 static void release(struct outcome *o)
@@ -635,7 +606,7 @@ START_TEST(a_result_that_is_none_of_ours_is_refused_by_unit)
 {
 	static const char *const results[] = {"{\"logprobs\":[-1,-2],\"n_chars\":[1],\"gold\":0}"};
 	const struct task *t = task_find("choices", &e);
-	struct json *params = effective(t, "{}");
+	struct json *params = fixture_params(t, "{}");
 	struct buf out = BUF_INIT(1 << 16);
 	struct json_writer w = JSON_WRITER(&out);
 	struct outcome o;

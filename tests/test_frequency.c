@@ -27,18 +27,6 @@ static const struct task *the_task(void)
 	return t;
 }
 
-static struct json *effective(const char *given)
-{
-	struct json *j = fixture_json(given), *params;
-	struct buf out = BUF_INIT(1 << 20);
-
-	ck_ok(task_params(the_task(), j, &out, &e), &e);
-	params = fixture_json(buf_str(&out));
-	json_free(j);
-	buf_release(&out);
-	return params;
-}
-
 /* n texts, a line each, as a .jsonl below a new folder. Static storage. */
 static const char *write_texts(const struct json *texts)
 {
@@ -62,7 +50,7 @@ static const char *write_texts(const struct json *texts)
 
 static struct evaluation *open_texts(const struct model *m, const char *data, const char *given)
 {
-	struct json *params = effective(given);
+	struct json *params = fixture_params(the_task(), given);
 	struct evaluation *ev = NULL;
 
 	ck_ok(evaluation_open(m, the_task(), params, data, "texts", NULL, NULL, &ev, &e), &e);
@@ -72,15 +60,11 @@ static struct evaluation *open_texts(const struct model *m, const char *data, co
 
 static struct json *fold(struct fixture_units *u)
 {
-	struct json *params = effective("{}"), *j;
-	struct buf out = BUF_INIT(1 << 24);
-	struct json_writer w = JSON_WRITER(&out);
+	struct json *params = fixture_params(the_task(), "{}");
+	struct json *metrics = fixture_metrics(the_task(), params, u);
 
-	ck_ok(task_metrics(the_task(), params, fixture_units_source(u), &w, NULL, &e), &e);
-	j = fixture_json(buf_str(&out));
-	buf_release(&out);
 	json_free(params);
-	return j;
+	return metrics;
 }
 
 static int add_line(void *arg, const char *line, size_t len)
@@ -92,7 +76,7 @@ static int add_line(void *arg, const char *line, size_t len)
 
 static err_code fold_items(struct fixture_units *u, struct buf *out)
 {
-	struct json *params = effective("{}");
+	struct json *params = fixture_params(the_task(), "{}");
 	err_code rc = task_items(the_task(), params, fixture_units_source(u), add_line, out, &e);
 
 	json_free(params);
@@ -509,7 +493,7 @@ START_TEST(what_cannot_be_measured_is_refused)
 	static const char texts[] = "{\"text\":\"x\"}\n{\"text\":\"\"}\n";
 	const char *dir = fixture_tmpdir();
 	struct model *m = model_of("rope"), *tiny = fixture_eval_model(dir, "tiny", "rope");
-	struct json *params = effective("{}");
+	struct json *params = fixture_params(the_task(), "{}");
 	struct evaluation *ev = NULL;
 	char path[PATH_MAX];
 
@@ -592,7 +576,7 @@ START_TEST(a_malformed_unit_is_named)
 	    {"{\"n\":1,\"q\":[[1,2]],\"k\":[[1,2,3]]}", "'k'"},
 	    {"{\"n\":1,\"q\":[[1]],\"k\":[[1,2]]}", "'q'"},
 	};
-	struct json *params = effective("{}");
+	struct json *params = fixture_params(the_task(), "{}");
 
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		struct buf out = BUF_INIT(1 << 20);

@@ -71,25 +71,13 @@ START_TEST(numbers_below_a_bound_are_each_as_likely)
 }
 END_TEST
 
-static struct json *params_of(const char *given)
-{
-	struct json *j = fixture_json(given), *out;
-	struct buf text = BUF_INIT(1 << 16);
-
-	ck_ok(task_params(task_find(TASK, &e), j, &text, &e), &e);
-	out = fixture_json(buf_str(&text));
-	json_free(j);
-	buf_release(&text);
-	return out;
-}
-
 static void generate(int64_t n, int64_t seed, struct buf *out)
 {
 	char given[100];
 	struct json *params;
 
 	snprintf(given, sizeof given, "{\"n\":%lld,\"seed\":%lld}", (long long)n, (long long)seed);
-	params = params_of(given);
+	params = fixture_params(task_find(TASK, &e), given);
 	*out = BUF_INIT(1 << 24);
 	ck_ok(task_generate(task_find(TASK, &e), params, out, &e), &e);
 	json_free(params);
@@ -173,7 +161,8 @@ START_TEST(parameters_say_whether_lines_are_generated)
 	struct buf text = BUF_INIT(1000);
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct json *params = params_of(cases[i].given), *want = fixture_json(cases[i].want);
+		struct json *params = fixture_params(task_find(TASK, &e), cases[i].given),
+		            *want = fixture_json(cases[i].want);
 		bool generates = strstr(cases[i].want, "\"n\":5") != NULL;
 
 		for (const struct json *a = json_first(want); a; a = json_next(a))
@@ -252,9 +241,7 @@ START_TEST(errors_are_those_of_a_fraction_and_of_a_mean)
 	static const struct {
 		const char *nll, *greedy;
 	} lines[] = {{"0.5", "true"}, {"1", "false"}, {"2", "true"}, {"4", "true"}};
-	struct json *params = params_of("{}"), *metrics;
-	struct buf text = BUF_INIT(1 << 16);
-	struct json_writer w = JSON_WRITER(&text);
+	struct json *params = fixture_params(task_find(TASK, &e), "{}"), *metrics;
 	const struct json *acc, *logprob;
 	struct fixture_units u;
 	char result[200];
@@ -267,8 +254,7 @@ START_TEST(errors_are_those_of_a_fraction_and_of_a_mean)
 		    lines[i].nll, lines[i].greedy);
 		u.text[i] = strdup(result);
 	}
-	ck_ok(task_metrics(task_find(TASK, &e), params, fixture_units_source(&u), &w, NULL, &e), &e);
-	metrics = fixture_json(buf_str(&text));
+	metrics = fixture_metrics(task_find(TASK, &e), params, &u);
 	acc = fixture_metric(metrics, "acc", 0);
 	logprob = fixture_metric(metrics, "logprob", 0);
 	ck_assert_double_eq(fixture_member(acc, "value"), .75);
@@ -279,7 +265,6 @@ START_TEST(errors_are_those_of_a_fraction_and_of_a_mean)
 	ck_assert_str_eq(json_get_string(logprob, "unit"), "nats");
 	json_free(metrics);
 	json_free(params);
-	buf_release(&text);
 	fixture_units_release(&u);
 }
 END_TEST

@@ -146,15 +146,15 @@ END_TEST
 
 static struct json *fold(const char *params_text, const char *const *units, size_t n, struct json **items)
 {
-	struct json *params = fixture_params(params_text), *metrics;
+	struct json *params = fixture_params(task_find("pg19", &e), params_text), *metrics;
 	struct fixture_units u;
 
 	fixture_units_init(&u, (uint32_t)n);
 	for (size_t i = 0; i < n; i++)
 		u.text[i] = units[i] ? strdup(units[i]) : NULL;
-	metrics = fixture_metrics(params, &u);
+	metrics = fixture_metrics(task_find("pg19", &e), params, &u);
 	if (items)
-		*items = fixture_items(params, &u);
+		*items = fixture_items(task_find("pg19", &e), params, &u);
 	fixture_units_release(&u);
 	json_free(params);
 	return metrics;
@@ -341,7 +341,7 @@ START_TEST(a_malformed_unit_is_refused_with_its_number)
 	                                  "not json",
 	                                  UNIT(0, 0, 63, 0, 1, "", 3, 7.5, 16, 2),
 	                                  "{\"doc\":0,\"name\":\"a\",\"item\":0,\"length\":64,\"part\":0,\"parts\":1}"};
-	struct json *params = fixture_params("{\"lengths\":[64]}");
+	struct json *params = fixture_params(task_find("pg19", &e), "{\"lengths\":[64]}");
 
 	for (size_t i = 0; i < COUNT(bad); i++) {
 		struct buf out = BUF_INIT(1 << 16);
@@ -428,7 +428,8 @@ START_TEST(a_result_with_missing_units_is_marked_partial)
 	    "\"n_units\":2,\"warnings\":[\"w\"]}";
 	static const char *const units[] = {UNIT(0, 0, 64, 0, 1, KEY("0123456789abcdef"), 3, 7.5, 16, 2),
 	                                    UNIT(1, 1, 64, 0, 1, KEY("0123456789abcdef"), 3, 7.5, 16, 2)};
-	struct json *plan = fixture_json(plan_text), *params = fixture_params("{\"lengths\":[64]}");
+	struct json *plan = fixture_json(plan_text),
+	            *params = fixture_params(task_find("pg19", &e), "{\"lengths\":[64]}");
 
 	for (uint32_t have = 1; have <= 2; have++) {
 		struct result_stats stats = {.tokens = 100, .seconds = 4};

@@ -195,7 +195,7 @@ START_TEST(a_job_is_planned_and_run_and_its_units_are_those_of_a_local_run)
 	struct session *s;
 	struct evaluation *ev = NULL;
 	struct fixture_units want;
-	struct json *params = fixture_params("{\"lengths\":[8,32]}"), *j;
+	struct json *params = fixture_params(task_find("pg19", &e), "{\"lengths\":[8,32]}"), *j;
 	const struct json *plan, *unit;
 	char path[2 * PATH_MAX], data[2 * PATH_MAX];
 	uint32_t seen = 0;
