@@ -264,7 +264,7 @@ format: ## clang-format in place
 sanitize: ## the Check suites under address+undefined, then thread sanitizers
 	@sh tests/deps.sh build test $(DEPS_CUDA)
 	$(MAKE) MODE=asan check
-	TSAN_OPTIONS='halt_on_error=1 suppressions=$(abspath tests/tsan.supp)' $(MAKE) MODE=tsan check
+	CK_TIMEOUT_MULTIPLIER=10 TSAN_OPTIONS='halt_on_error=1 suppressions=$(abspath tests/tsan.supp)' $(MAKE) MODE=tsan check
 
 demo: build ## three small models read six novels: jobs over REST, a table, and the page
 	@sh tests/deps.sh demo

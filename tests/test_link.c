@@ -248,7 +248,7 @@ START_TEST(a_worker_inherits_no_signal_mask_no_descriptors_and_no_rank)
 	setenv("KEPT", "yes", 1);
 	/* bits 31 and 32, signals 32 and 33, belong to the C library: make's children may have them ignored */
 	l = start("grep -E \"^Sig(Blk|Ign)\" /proc/self/status | tr -d \"\\\\t\\\\n\" | "
-	          "sed \"s/000000018\\([0-9a-f]\\{7\\}\\)$/000000000\\1/\"; echo; ls /proc/self/fd | wc -l; "
+	          "sed \"s/0000000[01][08]\\([0-9a-f]\\{7\\}\\)$/000000000\\1/\"; echo; ls /proc/self/fd | wc -l; "
 	          "echo $RANK$MASTER_ADDR$SLURM_PROCID,$SLURM_JOB_ID,$KEPT");
 	expect_line(l, "SigBlk:0000000000000000SigIgn:0000000000000000");
 	expect_line(l, "4"); /* 0, 1, 2, and the folder that ls reads */
