@@ -95,20 +95,6 @@ static err_code check_dirs(const char *flag, const char *const *dirs, size_t n, 
 
 /* -- starting ---------------------------------------------------------------------------------- */
 
-/* Every thread inherits this: the core reads these signals from a file descriptor. */
-static void block_signals(void)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigaddset(&set, SIGCHLD);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN); /* a client or worker that left shows as EPIPE */
-}
-
 static err_code find_self(char self[PATH_MAX], struct err *e)
 {
 	ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);
@@ -203,12 +189,13 @@ int cmd_serve(int argc, char **argv)
 
 	if (options_parse(specs, sizeof specs / sizeof *specs, "fathom serve [options]",
 	                  "Answers HTTP, keeps the queue and every result, starts and watches the workers. "
-	                  "SIGTERM or SIGINT\nstops it in order; jobs go on when it is started again.",
+	                  "SIGTERM or SIGINT\nstops it in order, a terminal that closes does not; jobs go on when it "
+	                  "is started again.",
 	                  argc, argv, &o, &help, &e))
 		return cmd_error("serve", &e);
 	if (help)
 		goto out;
-	block_signals();
+	signal(SIGHUP, SIG_IGN); /* a terminal that goes away does not end it */
 	if (options_no_args(o, &e) || start(&s, o, &e) || core_run(s.core, &e))
 		status = cmd_error("serve", &e);
 out:

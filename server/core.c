@@ -13,6 +13,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
@@ -110,8 +111,8 @@ static err_code open_fds(struct core *c, struct err *e)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGCHLD);
-	pthread_sigmask(SIG_BLOCK, &set, &c->old_mask);
-	signal(SIGPIPE, SIG_IGN); /* a worker that died shows as EPIPE */
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN); /* a client or worker that left shows as EPIPE */
 	c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (c->signal_fd < 0)
 		return err_errno(e, "cannot make a signalfd");
@@ -156,10 +157,8 @@ void core_free(struct core *c)
 	supervise_close(c);
 	scheduler_release(&c->sched);
 	store_close(c->store);
-	if (c->signal_fd >= 0) {
+	if (c->signal_fd >= 0)
 		close(c->signal_fd);
-		pthread_sigmask(SIG_SETMASK, &c->old_mask, NULL);
-	}
 	if (c->wake_fd >= 0)
 		close(c->wake_fd);
 	pthread_mutex_destroy(&c->lock);

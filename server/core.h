@@ -28,8 +28,8 @@ struct core_options {
 };
 
 /* Opens the store as its writer and puts in order what a killed server left. Blocks SIGINT, SIGTERM and SIGCHLD on the
- * calling thread: call it before other threads are started, so that they inherit that. Strings of *o are borrowed until
- * core_free. */
+ * calling thread, for good: call it before other threads are started, so that they inherit that. SIGPIPE is ignored.
+ * Strings of *o are borrowed until core_free. */
 err_code core_open(const struct core_options *o, struct core **out, struct err *e);
 /* Runs on the calling thread until SIGINT, SIGTERM or core_stop; then drains: workers are told to stop, the queue of
  * requests is answered with ERR_CANCELLED, the store is checkpointed. */

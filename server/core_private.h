@@ -35,7 +35,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include "server/core.h"
 #include "server/launcher.h"
@@ -89,7 +88,6 @@ struct core {
 		int64_t used_ms;
 	} tokens;
 	int signal_fd, wake_fd;
-	sigset_t old_mask;
 	bool draining;
 	int64_t retry_ms;  /* the store refused: nothing is written before then; 0: it is fine */
 	unsigned refusals; /* in a row */

@@ -90,8 +90,8 @@ class Server:
         self.log.close()
         return status
 
-    def close(self):
-        status = self.stop()
+    def close(self, how=signal.SIGTERM):
+        status = self.stop(how)
         text = self.log_text()
         shutil.rmtree(self.folder)
         return status, text

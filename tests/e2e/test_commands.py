@@ -141,9 +141,11 @@ class Stopping(unittest.TestCase):
             streams = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
             for s in streams:
                 s.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            server.process.send_signal(signal.SIGHUP)  # its terminal goes away
             time.sleep(0.5)
+            self.assertEqual(server.job(job)["state"], "running")
             begun = time.monotonic()
-            status, log = server.close()
+            status, log = server.close(how)
             for w in waits:
                 w.join(10)
             self.assertEqual(status, 0, log)
