@@ -234,13 +234,11 @@ static void refuse_all(struct request *list, const struct err *why)
 
 static err_code write_request(struct core *c, struct request *r, struct err *e)
 {
-	enum job_state now;
-
 	switch (r->kind) {
 	case REQUEST_CREATE:
 		return store_job_insert(c->store, &r->create, &r->job, &r->existed, e);
 	case REQUEST_CANCEL:
-		return store_job_cancel(c->store, r->job, &now, e);
+		return store_job_cancel(c->store, r->job, e);
 	case REQUEST_RESTART:
 		return store_job_restart(c->store, r->job, e);
 	case REQUEST_RUN:

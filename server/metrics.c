@@ -153,10 +153,9 @@ static err_code read_workers(struct core *c, struct json **out, struct err *e)
 
 /* -- the process ------------------------------------------------------------------------------- */
 
-static void put_process(struct buf *b, const char *data_dir)
+static void put_process(struct buf *b, const struct store *store)
 {
 	unsigned long long size, resident;
-	char path[4200];
 	struct rusage u;
 	struct stat st;
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -170,8 +169,7 @@ static void put_process(struct buf *b, const char *data_dir)
 		put_number(b, "process_cpu_seconds_total", "counter", "Processor time of the server.",
 		           (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 		               (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
-	snprintf(path, sizeof path, "%s/fathom.db", data_dir);
-	if (!stat(path, &st))
+	if (!stat(store_path(store), &st))
 		put_number(b, "fathom_store_bytes", "gauge", "Size of the database, without its log.",
 		           (double)st.st_size);
 }
@@ -192,7 +190,7 @@ void api_metrics(struct http_request *r)
 	}
 	put_workers(&b, workers);
 	put_requests(&b, &stats);
-	put_process(&b, api->data_dir);
+	put_process(&b, api->store);
 	if (buf_check(&b, "the metrics", &e)) {
 		problem_error(r, &e);
 		goto out;

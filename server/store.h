@@ -15,6 +15,7 @@ struct store; /* one connection; belongs to one thread */
  * writer holds an exclusive lock on DIR/lock, so that two servers cannot share a folder. */
 err_code store_open(const char *dir, bool read_only, struct store **out, struct err *e);
 void store_close(struct store *s);
+const char *store_path(const struct store *s);        /* of its file; borrowed */
 err_code store_begin(struct store *s, struct err *e); /* IMMEDIATE; nests are asserted */
 /* Ends what begin began: commits when rc is ERR_OK, else rolls back, also after a begin that failed. Returns rc, or
  * why the commit failed: nothing is stored then. */

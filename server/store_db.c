@@ -451,6 +451,11 @@ out:
 	return rc;
 }
 
+const char *store_path(const struct store *s)
+{
+	return s->path;
+}
+
 void store_close(struct store *s)
 {
 	if (!s)

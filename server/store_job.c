@@ -376,23 +376,23 @@ err_code store_job_plan(struct store *s, int64_t id, const char *plan, const str
 	return rc ? rc : store_event_put(s, id, "planned", plan, e);
 }
 
-err_code store_job_cancel(struct store *s, int64_t id, enum job_state *now, struct err *e)
+err_code store_job_cancel(struct store *s, int64_t id, struct err *e)
 {
+	enum job_state now = JOB_CANCELLED;
 	int changes = 0;
 	err_code rc = store_run(s, e, &changes,
 	                        "UPDATE job SET state = 'cancelled', waiting = NULL, finished_ms = ?2"
 	                        " WHERE id = ?1 AND state = 'queued'",
 	                        "ii", id, clock_unix_ms());
 
-	*now = JOB_CANCELLED;
 	if (!rc && !changes) {
 		rc = store_run(s, e, &changes,
 		               "UPDATE job SET state = 'cancelling'"
 		               " WHERE id = ?1 AND state IN ('running', 'cancelling')",
 		               "i", id);
-		*now = JOB_CANCELLING;
+		now = JOB_CANCELLING;
 	}
-	return moved(s, id, rc, changes, *now, "cancelled", e);
+	return moved(s, id, rc, changes, now, "cancelled", e);
 }
 
 err_code store_job_cancelled(struct store *s, int64_t id, struct err *e)

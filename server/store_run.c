@@ -364,7 +364,7 @@ static err_code cancel_job(struct store *s, const struct run_measure *m, struct 
 
 	if (!m->state || !job_state_from_name(m->state, &now) || job_state_final(now))
 		return ERR_OK;
-	return store_job_cancel(s, m->job, &now, e);
+	return store_job_cancel(s, m->job, e);
 }
 
 err_code store_run_cancel(struct store *s, int64_t id, struct err *e)

@@ -35,8 +35,8 @@ err_code store_job_plan(struct store *s, int64_t id, const char *plan, const str
 /* A planned job that may (job.cache) takes all units, and their times, of a succeeded job that computed the same: of
  * the same pins, task, version of the task, effective parameters and position. *from is that job, 0: there is none. */
 err_code store_job_take_cached(struct store *s, int64_t id, int task_version, int64_t *from, struct err *e);
-/* queued: cancelled at once; running: cancelling; cancelling: as it is. *now is the state after. */
-err_code store_job_cancel(struct store *s, int64_t id, enum job_state *now, struct err *e);
+/* queued: cancelled at once; running: cancelling; cancelling: as it is. */
+err_code store_job_cancel(struct store *s, int64_t id, struct err *e);
 err_code store_job_cancelled(struct store *s, int64_t id, struct err *e); /* cancelling to cancelled */
 /* headline: of the result, a metric object; NULL: none. */
 err_code store_job_succeed(struct store *s, int64_t id, const char *result, const char *headline, struct err *e);
