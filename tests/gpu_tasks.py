@@ -200,7 +200,12 @@ def main():
             if args.only and not {model, task} & set(args.only):
                 continue
             f32 = None
-            sample = run(args, model, task, "cpu", "f32", min(sample_limit, args.limit or sample_limit))
+            try:
+                sample = run(args, model, task, "cpu", "f32", min(sample_limit, args.limit or sample_limit))
+            except Failed as e:
+                n_rows, n_failed = n_rows + 1, n_failed + 1
+                print(f"{model:9} {task:10} FAILED: {e}", flush=True)
+                continue
             for dtype in [d for d in ("f32", "bf16") if d in hello["signatures"]]:
                 n_rows += 1
                 try:

@@ -99,6 +99,7 @@ export const api = {
 		return call(gatePath(name, `/runs?${query}`));
 	},
 	run: (name, id) => call(gatePath(name, `/runs/${id}`)),
+	cancelRun: (name, id) => call(gatePath(name, `/runs/${id}/cancel`), { method: 'POST' }),
 
 	/* A rule's values, run after run, and where their level changed. branch '': of all. */
 	history(gate, rule, branch) {

@@ -2,9 +2,9 @@
  * #/gates/NAME/runs/12 is a run's verdict. Each view fetches what it shows, and is made anew only where that
  * changed. */
 
-import { api, gatePath } from '/api.js';
+import { ApiError, api, gatePath } from '/api.js';
 import { baselineList } from '/baselines.js';
-import { announce, h, setText, words } from '/dom.js';
+import { announce, confirmed, h, setText, words } from '/dom.js';
 import { age, count, shortCommit, timeOf } from '/format.js';
 import { History } from '/history.js';
 import { isActive, newProgress, showProgress } from '/jobs.js';
@@ -208,14 +208,15 @@ class GateView extends View {
 /* -- a run ------------------------------------------------------------------------------------------ */
 
 class RunView extends View {
-	constructor(root, gate, id, { tasks }) {
+	constructor(root, gate, id, { tasks, changed }) {
 		const heading = h('h1', { tabindex: '-1' }, `Run ${id}`);
 		const sub = h('p', { class: 'quiet' });
 		const chip = h('div', { class: 'big-chip' });
 		const tools = h('div', { class: 'buttons' });
 		super(root, [h('p', {}, h('a', { class: 'back', href: href(gate) }, `← ${gate}`)),
 			h('header', { class: 'detail-head' }, h('div', {}, heading, sub), chip, tools)]);
-		Object.assign(this, { heading, sub, chip, tools, gate, id, tasks, busy: true });
+		const cancel = h('button', { class: 'button', type: 'button', onclick: () => this.askCancel() }, 'Cancel run');
+		Object.assign(this, { heading, sub, chip, tools, cancel, gate, id, tasks, changed, busy: true });
 	}
 
 	isBusy() {
@@ -245,11 +246,29 @@ class RunView extends View {
 		const files = [['JSON', run.links.verdict], ['JUnit', run.links.junit], ['Markdown', run.links.markdown]];
 		this.tools.replaceChildren(...files.filter(([, path]) => path).map(([name, path]) =>
 			h('a', { class: 'button small', href: path, download: `run-${run.id}.${path.split('.').at(-1)}` }, name)));
+		if (isOpen(run))
+			this.tools.append(this.cancel);
 		return [this.errorPart(run), this.refusedPart(verdict), this.notesPart(verdict), this.rulesPart(verdict),
 			this.jobsPart(run, jobs)];
 	}
 
+	async askCancel() {
+		const consequence = 'Its measurements stop, and it gets no verdict.';
+		if (!await confirmed(`Cancel run ${this.id}?`, consequence, 'Cancel the run'))
+			return;
+		try {
+			await api.cancelRun(this.gate, this.id);
+		} catch (error) {
+			if (!(error instanceof ApiError))
+				throw error;
+			this.body.prepend(h('div', { class: 'form-alert', role: 'alert' }, error.message));
+		}
+		this.changed();
+	}
+
 	errorPart(run) {
+		if (run.state === 'cancelled')
+			return h('p', { class: 'quiet' }, 'It was cancelled: there is no verdict.');
 		return run.error && h('div', { class: 'form-alert' }, h('strong', {}, 'It could not be judged: '), words(run.error));
 	}
 

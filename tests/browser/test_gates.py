@@ -303,6 +303,18 @@ class TestGates(unittest.TestCase):
         self.assertIn("Of 1 rule, 1 is an error.", page.text("#gates"))
         self.assertIn(f"Run {run['id']}: error", page.js("return said"))  # to a screen reader
 
+    def test_66_a_run_that_is_not_over_can_be_cancelled(self):
+        run = server.post("/api/v1/gates/slow/runs", {"model": "rope-demo", "cache": False})
+        page.open(f"#/gates/slow/runs/{run['id']}")
+        page.wait("that it runs", lambda: page.text(".big-chip") == "measuring")
+        page.js("[...document.querySelectorAll('#gates button')].find((b) => b.textContent === 'Cancel run').click()")
+        page.wait("the question", lambda: page.one("#confirm").is_displayed())
+        page.one("#confirm-yes").click()
+        page.wait("its end", lambda: page.text(".big-chip") == "cancelled")
+        self.assertIn("It was cancelled: there is no verdict.", page.text("#gates"))
+        self.assertNotIn("Cancel run", page.text("#gates"))
+        self.assertEqual(server.get(f"/api/v1/gates/slow/runs/{run['id']}")["state"], "cancelled")
+
     def test_70_what_is_not_there_is_said(self):
         self.expected = ("status of 404",)
         page.open("#/gates/none")
