@@ -441,42 +441,15 @@ static const char *skip_value(const char *s, const char *end)
 	return s;
 }
 
-/* The array of the root's member "items": [*from, *to), brackets included; false: there is none to be cut out. */
-static bool find_items(const char *s, const char *end, const char **from, const char **to)
-{
-	static const char key[] = "\"items\"";
-	const char *value;
-
-	s = skip_space(s, end);
-	if (s == end || *s != '{')
-		return false;
-	for (s++; s < end; s++) {
-		bool is_key;
-
-		s = skip_space(s, end);
-		is_key = (size_t)(end - s) > sizeof key && !memcmp(s, key, sizeof key - 1);
-		value = is_key ? skip_space(s + sizeof key - 1, end) : s;
-		value = is_key && value < end && *value == ':' ? skip_space(value + 1, end) : s;
-		s = skip_value(s, end); /* key, colon and value */
-		if (is_key && value < end && *value == '[') {
-			*from = value;
-			*to = s;
-			return true;
-		}
-		if (s == end || *s == '}')
-			return false;
-	}
-	return false;
-}
-
 static err_code parse_items(struct evidence *ev, const char *s, const char *end, struct err *e)
 {
 	const char *next;
 
 	while (end > s && strchr(" \t\r\n", end[-1]) && end[-1])
 		end--;
-	if (end - s < 2 || end[-1] != ']')
-		return err_set(e, ERR_INPUT, "items is not closed by a bracket"), err_at(e, "/items");
+	s = skip_space(s, end);
+	if (end - s < 2 || *s != '[' || end[-1] != ']')
+		return err_set(e, ERR_INPUT, "items is not an array, between brackets"), err_at(e, "/items");
 	end--;
 	s = skip_space(s + 1, end);
 	if (s == end)
@@ -493,35 +466,20 @@ static err_code parse_items(struct evidence *ev, const char *s, const char *end,
 	}
 }
 
+err_code evidence_add_items(struct evidence *ev, const char *text, size_t len, struct err *e)
+{
+	err_code rc = parse_items(ev, text, text + len, e);
+
+	return rc ? rc : check_counts(ev, e);
+}
+
 err_code evidence_parse(const char *text, size_t len, struct evidence **out, struct err *e)
 {
-	const char *from = NULL, *to = NULL;
-	struct buf head = BUF_INIT(MAX_RESULT);
 	struct json *result = NULL;
-	struct evidence *ev = NULL;
-	err_code rc;
+	err_code rc = json_parse(text, len, &result, e);
 
-	if (find_items(text, text + len, &from, &to)) {
-		buf_append(&head, text, (size_t)(from - text));
-		buf_puts(&head, "[]");
-		buf_append(&head, to, (size_t)(text + len - to));
-	} else {
-		buf_append(&head, text, len);
-	}
-	rc = buf_check(&head, "the result", e);
 	if (!rc)
-		rc = json_parse(buf_str(&head), head.len, &result, e);
-	if (!rc)
-		rc = from ? read_result(result, &ev, e) : evidence_read(result, &ev, e);
-	if (!rc && from)
-		rc = parse_items(ev, from, to, e);
-	if (!rc && from)
-		rc = check_counts(ev, e);
+		rc = evidence_read(result, out, e);
 	json_free(result);
-	buf_release(&head);
-	if (rc)
-		evidence_free(ev);
-	else
-		*out = ev;
 	return rc;
 }

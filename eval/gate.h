@@ -80,14 +80,17 @@ struct evidence; /* a measured result: the result object, its items (compact), a
 /* result: a result object (result_write), which may carry what is read here as well: "items", "error" (a job's:
  * {"code","message","units"}), "job", "cached_from". An object with nothing but "error" is a measurement that came to
  * no result. ERR_INPUT names the item and the member that is malformed, or the count of a whole result, of its items or
- * a metric's n, that its items contradict. `_parse` reads text without a tree of all
- * items: 67,000 are no burden. */
+ * a metric's n, that its items contradict. */
 err_code evidence_read(const struct json *result, struct evidence **out, struct err *e);
 err_code evidence_parse(const char *text, size_t len, struct evidence **out, struct err *e);
 void evidence_free(struct evidence *ev); /* NULL is fine */
 
 /* One item more, as task_items gives it (a line of JSON); an item_fn is a shell around it. */
 err_code evidence_add_item(struct evidence *ev, const char *line, size_t len, struct err *e);
+
+/* All items of one that has none, as the text of an array; there is no tree of it: 67,000 are no burden. Checks the
+ * counts as evidence_read does. */
+err_code evidence_add_items(struct evidence *ev, const char *text, size_t len, struct err *e);
 
 /* A unit of the job that came to no result. Of code "numeric" (a NaN) it fails the rules of its measurement, of any
  * other it is an error of them. */

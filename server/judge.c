@@ -85,29 +85,35 @@ static err_code load_candidate(struct bench *b, size_t i, struct err *e)
 	return hash_protocol(&b->gate->measures[i], b->candidate[i], b->protocols[i], e);
 }
 
+static err_code load_baseline(struct store *s, int64_t job, const char *result, const char *items,
+                              struct evidence **out, struct err *e)
+{
+	struct evidence *ev = NULL;
+	err_code rc;
+
+	if (job)
+		return job_evidence_load(s, job, out, e);
+	rc = evidence_parse(result, strlen(result), &ev, e);
+	if (!rc)
+		rc = evidence_add_items(ev, items, strlen(items), e);
+	if (rc)
+		evidence_free(ev);
+	else
+		*out = ev;
+	return rc;
+}
+
 static err_code add_baseline(void *arg, int64_t job, const char *result, const char *items, struct err *e)
 {
 	struct bench *b = arg;
 	struct evidence **grown =
 	    mem_grow(b->baseline, &b->cap_baseline, b->n_baseline + 1, sizeof(struct evidence *), e);
-	struct buf text = BUF_INIT((size_t)256 << 20);
 	err_code rc;
 
 	if (!grown)
 		return ERR_MEMORY;
 	b->baseline = grown;
-	if (job) {
-		rc = job_evidence_load(b->store, job, &b->baseline[b->n_baseline], e);
-	} else {
-		buf_append(&text, result, strlen(result) - 1);
-		buf_printf(&text, ",\"items\":");
-		buf_puts(&text, items);
-		buf_putc(&text, '}');
-		rc = buf_check(&text, "a baseline's result", e);
-		if (!rc)
-			rc = evidence_parse(buf_str(&text), text.len, &b->baseline[b->n_baseline], e);
-		buf_release(&text);
-	}
+	rc = load_baseline(b->store, job, result, items, &b->baseline[b->n_baseline], e);
 	b->n_baseline += !rc;
 	return rc;
 }

@@ -212,26 +212,71 @@ static struct evidence *parse_evidence(const char *text)
 	return evidence_parse(text, strlen(text), &ev, &e) ? NULL : ev;
 }
 
-START_TEST(items_are_read_from_anywhere_in_the_text)
+/* A result and the text of its items. */
+static struct evidence *parse_apart(const char *result, const char *items)
+{
+	struct evidence *ev = parse_evidence(result);
+
+	if (ev && evidence_add_items(ev, items, strlen(items), &e)) {
+		evidence_free(ev);
+		return NULL;
+	}
+	return ev;
+}
+
+START_TEST(items_are_read_with_their_result_or_as_a_text_of_their_own)
 {
 	static const char *const texts[] = {
-	    HEAD ",\"items\":[{\"key\":\"0123456789abcdef\",\"correct\":true},{\"correct\":false}]}",
-	    HEAD ",\"x\":[\"items\",{\"items\":[1]}],\"y\":\"\\\\\\\"items\\\":[\", \"items\" : [ "
-	         "{\"doc\":\"[,]\\\"}\"} , {} ] }",
-	    "{ \"items\":[{},{}],"
-	    "\"y\":\"\\\\\","
-	    "\"model\":{},\"task\":{},\"dataset\":{},\"engine\":{},\"metrics\":[]}\n",
-	    HEAD ",\"ite\\u006ds\":[{},{}]}",
+	    "[{\"key\":\"0123456789abcdef\",\"correct\":true},{\"correct\":false}]",
+	    " [ {\"doc\":\"[,]\\\"}\"} , {} ] \n",
+	    "[{\"doc\":\"\\\\\"},{\"x\":[[],{\"y\":[1,{}]}]}]",
 	};
+	struct buf whole = BUF_INIT(4096);
 
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		struct evidence *ev = parse_evidence(texts[i]);
+		struct evidence *ev = parse_apart(HEAD "}", texts[i]), *tree;
 
 		ck_assert_msg(ev, "%s: %s", texts[i], e.msg);
+		buf_clear(&whole);
+		buf_printf(&whole, HEAD ",\"items\":%s}", texts[i]);
+		tree = parse_evidence(buf_str(&whole));
+		ck_assert_msg(tree, "%s: %s", texts[i], e.msg);
 		ck_assert_uint_eq(evidence_n_items(ev), 2);
-		ck_assert_ptr_null(json_first(json_get(evidence_result(ev), "items")));
+		ck_assert_uint_eq(evidence_n_items(tree), 2);
+		ck_assert_ptr_null(json_get(evidence_result(tree), "items"));
 		evidence_free(ev);
+		evidence_free(tree);
 	}
+	buf_release(&whole);
+}
+END_TEST
+
+START_TEST(a_text_of_items_that_is_malformed_is_refused_by_item)
+{
+	static const struct {
+		const char *items, *pointer, *message;
+	} bad[] = {
+	    {"", "/items", "items is not an array"},
+	    {"[", "/items", "items is not an array"},
+	    {"{}", "/items", "items is not an array"},
+	    {"[{}", "/items", "items is not an array"},
+	    {"[{}]x", "/items", "items is not an array"},
+	    {"[{},]", "", "item 1"},
+	    {"[{} {}]", "", "item 0"},
+	    {"[{}]]", "/items", "a bracket is closed behind item 0"},
+	    {"[{},[]]", "/items/1", "item 1: it is array, not an object"},
+	    {"[{\"nll\":\"1\"}]", "/items/0/nll", "item 0: its nll is not a number"},
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		ck_assert_msg(!parse_apart(HEAD "}", bad[i].items), "%s", bad[i].items);
+		ck_assert_msg(strstr(e.msg, bad[i].message), "%s: %s", bad[i].items, e.msg);
+		ck_assert_msg(!*bad[i].pointer || !strcmp(e.pointer, bad[i].pointer), "%s: %s", bad[i].items,
+		              e.pointer);
+	}
+	ck_assert(!parse_apart("{\"model\":{},\"task\":{},\"dataset\":{\"n_items\":2},\"engine\":{},\"metrics\":[]}",
+	                       "[{}]"));
+	ck_assert_str_eq(e.pointer, "/dataset/n_items");
 }
 END_TEST
 
@@ -246,9 +291,6 @@ START_TEST(malformed_evidence_is_refused_by_item_and_member)
 	    {"{\"metrics\":[]}", "/model", "model is to be an object"},
 	    {HEAD ",\"items\":7}", "/items", "items is to be an array, not number"},
 	    {HEAD ",\"items\":[{}", "", ""},
-	    {HEAD ",\"items\":[{},]}", "", "item 1"},
-	    {HEAD ",\"items\":[{} {}]}", "", "item 0"},
-	    {HEAD ",\"items\":[{}]x}", "/items", "items is not closed"},
 	    {HEAD ",\"items\":[{}],\"items\":[{}]}", "", ""},
 	    {HEAD ",\"items\":[{},[]]}", "/items/1", "item 1: it is array, not an object"},
 	    {HEAD ",\"items\":[{\"key\":\"xyz\"}]}", "/items/0/key", "item 0: its key is not 16 hexadecimal digits"},
@@ -325,13 +367,14 @@ START_TEST(sixty_seven_thousand_items_are_read_and_judged)
 	enum gate_verdict verdict;
 	struct gate *g = NULL;
 
-	buf_puts(&text, "{\"model\":{},\"task\":{\"name\":\"blimp\"},\"dataset\":{\"fingerprint\":\"f\"},"
-	                "\"engine\":{\"device\":\"cpu\"},\"metrics\":[],\"items\":[");
+	buf_putc(&text, '[');
 	for (unsigned i = 0; i < 67000; i++)
 		buf_printf(&text, "%s{\"key\":\"%016x\",\"group\":\"p%u\",\"correct\":%s}", i ? "," : "",
 		           i * 2654435761U, i / 1000, i % 3 ? "true" : "false");
-	buf_puts(&text, "]}");
-	ev = parse_evidence(buf_str(&text));
+	buf_putc(&text, ']');
+	ev = parse_apart("{\"model\":{},\"task\":{\"name\":\"blimp\"},\"dataset\":{\"fingerprint\":\"f\"},"
+	                 "\"engine\":{\"device\":\"cpu\"},\"metrics\":[]}",
+	                 buf_str(&text));
 	ck_assert_ptr_nonnull(ev);
 	ck_assert_uint_eq(evidence_n_items(ev), 67000);
 	list = ev;
@@ -791,7 +834,8 @@ Suite *gate_suite(void)
 	tcase_add_test(t, what_cannot_be_judged_is_refused_with_a_pointer);
 	tcase_add_test(t, a_gate_names_no_variable_that_is_not_there_for_webhooks);
 	tcase_add_test(t, a_gate_has_one_normal_form);
-	tcase_add_test(t, items_are_read_from_anywhere_in_the_text);
+	tcase_add_test(t, items_are_read_with_their_result_or_as_a_text_of_their_own);
+	tcase_add_test(t, a_text_of_items_that_is_malformed_is_refused_by_item);
 	tcase_add_test(t, malformed_evidence_is_refused_by_item_and_member);
 	tcase_add_test(t, counts_that_the_items_contradict_are_refused_with_both_numbers);
 	tcase_add_test(t, sixty_seven_thousand_items_are_read_and_judged);
