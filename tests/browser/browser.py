@@ -201,7 +201,15 @@ class Page:
         return self.driver.find_element("css selector", css)
 
     def text(self, css):
-        return self.one(css).text
+        """Of the first, as it is seen; found again when it was drawn anew between the finding and the reading."""
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        for _ in range(10):
+            try:
+                return self.one(css).text
+            except StaleElementReferenceException:
+                pass
+        raise AssertionError(f"{css} is drawn anew without an end")
 
     def texts(self, css):
         """Of all that it selects, at one moment: for lists that change meanwhile."""
