@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import subprocess
@@ -214,18 +215,21 @@ class Stopping(unittest.TestCase):
 
     def test_a_waiting_client_outlasts_a_restart_and_draws_a_bar_on_a_terminal(self):
         server = Server()
-        write_book(server.datasets / "books" / "a.txt", 60_000, 1)
+        write_book(server.datasets / "books" / "a.txt", 200_000, 1)
         job = server.submit()["id"]
         server.wait(job, until=("running",))
         terminal, side = pty.openpty()
         waiting = subprocess.Popen([FATHOM, "wait", str(job), "--server", server.url], stdout=subprocess.PIPE, stderr=side, text=True)
         os.close(side)
-        time.sleep(1)
+        drawn = ""
+        while "running [" not in drawn:
+            self.assertTrue(select.select([terminal], [], [], 30)[0], drawn)
+            drawn += os.read(terminal, 1 << 16).decode()
         server.stop()
         time.sleep(1)
         server.start(server.port)
         out, _ = waiting.communicate(timeout=120)
-        drawn = os.read(terminal, 1 << 16).decode()
+        drawn += os.read(terminal, 1 << 16).decode()
         os.close(terminal)
         status, log = server.close()
         self.assertEqual((waiting.returncode, status), (0, 0), log)
