@@ -45,5 +45,5 @@ void clock_format(int64_t unix_ms, char out[CLOCK_TEXT])
 
 	out[0] = '\0';
 	if (gmtime_r(&s, &tm) && strftime(whole, sizeof whole, "%Y-%m-%dT%H:%M:%S", &tm) == 19)
-		snprintf(out, CLOCK_TEXT, "%s.%03uZ", whole, (unsigned)(unix_ms % 1000) % 1000);
+		snprintf(out, CLOCK_TEXT, "%.19s.%03uZ", whole, (unsigned)(unix_ms % 1000) % 1000);
 }
