@@ -7,9 +7,9 @@
 
 #include "engine/json.h"
 #include "eval/changes.h"
-#include "eval/random.h"
 #include "tests/fixture.h"
 #include "tests/fixture_eval.h"
+#include "tests/fixture_simulation.h"
 
 #define MANY 200
 
@@ -135,30 +135,9 @@ END_TEST
 
 /* -- simulation --------------------------------------------------------------------------------- */
 
-static uint64_t rng;
-
-static double uniform(void)
-{
-	return ((double)(random_next(&rng) >> 11) + 0.5) * 0x1p-53;
-}
-
-static double gauss(void)
-{
-	return sqrt(-2 * log(uniform())) * cos(2 * M_PI * uniform());
-}
-
-static void check_at_most(const char *what, double rate, double nominal, double n)
-{
-	double most = nominal + 3 * sqrt(nominal * (1 - nominal) / n);
-
-	fprintf(stderr, "simulated %s: %.4f, at most %.4f (nominal %.4f + 3 standard errors of %.0f)\n", what, rate,
-	        most, nominal, n);
-	ck_assert_msg(rate <= most, "%s: %.4f, more than %.4f", what, rate, most);
-}
-
 START_TEST(the_next_run_of_the_same_law_is_beyond_the_bound_at_most_at_alpha)
 {
-	rng = 21;
+	simulation_seed(21);
 	for (int trend = 0; trend < 2; trend++) {
 		for (size_t k = 5; k <= 10; k += 5) {
 			double x[10], beyond = 0;
@@ -213,7 +192,7 @@ START_TEST(noise_has_change_points_at_most_at_alpha_and_steps_are_found)
 {
 	double found;
 
-	rng = 22;
+	simulation_seed(22);
 	check_at_most("P(any change point), 12 runs of noise", false_rate(12, 99, 99, 0, 4000, &found), 0.05, 4000);
 	check_at_most("P(any change point), 40 runs of noise", false_rate(40, 99, 99, 0, 2000, &found), 0.05, 2000);
 	check_at_most("P(a false one), a step of 6 sd", false_rate(40, 22, 40, 6, 1000, &found), 0.05, 1000);

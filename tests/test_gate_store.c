@@ -10,6 +10,7 @@
 #include "server/store_gate.h"
 #include "server/store_private.h"
 #include "tests/fixture.h"
+#include "tests/fixture_store.h"
 
 static struct err e;
 
@@ -34,18 +35,6 @@ static void commit(struct store *s)
 static void run_sql(struct store *s, const char *sql)
 {
 	ck_assert_msg(sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK, "%s: %s", sql, sqlite3_errmsg(s->db));
-}
-
-static int64_t query_int(struct store *s, const char *sql)
-{
-	sqlite3_stmt *stmt = NULL;
-	int64_t v;
-
-	ck_assert_int_eq(sqlite3_prepare_v2(s->db, sql, -1, &stmt, NULL), SQLITE_OK);
-	ck_assert_int_eq(sqlite3_step(stmt), SQLITE_ROW);
-	v = sqlite3_column_int64(stmt, 0);
-	sqlite3_finalize(stmt);
-	return v;
 }
 
 /* What a job's identity to the cache is made of. */

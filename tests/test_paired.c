@@ -8,10 +8,10 @@
 
 #include "engine/json.h"
 #include "eval/paired.h"
-#include "eval/random.h"
 #include "eval/special.h"
 #include "tests/fixture.h"
 #include "tests/fixture_eval.h"
+#include "tests/fixture_simulation.h"
 
 #define MANY 128
 
@@ -351,18 +351,6 @@ END_TEST
 
 /* -- simulation --------------------------------------------------------------------------------- */
 
-static uint64_t rng;
-
-static double uniform(void)
-{
-	return ((double)(random_next(&rng) >> 11) + 0.5) * 0x1p-53;
-}
-
-static double gauss(void)
-{
-	return sqrt(-2 * log(uniform())) * cos(2 * M_PI * uniform());
-}
-
 /* rates of one setting: of fail, and of pass */
 struct rates {
 	double fail, pass, n;
@@ -375,15 +363,6 @@ static void count(struct rates *r, const struct paired *x, double delta, double 
 	r->n++;
 	r->fail += v == PAIRED_FAIL;
 	r->pass += v == PAIRED_PASS;
-}
-
-static void check_at_most(const char *what, double rate, double nominal, double n)
-{
-	double most = nominal + 3 * sqrt(nominal * (1 - nominal) / n);
-
-	fprintf(stderr, "simulated %s: %.4f, at most %.4f (nominal %.4f + 3 standard errors of %.0f)\n", what, rate,
-	        most, nominal, n);
-	ck_assert_msg(rate <= most, "%s: %.4f, more than %.4f", what, rate, most);
 }
 
 static void check_near(const char *what, double rate, double computed, double slack, double n)
@@ -431,7 +410,7 @@ START_TEST(documents_error_rates_hold_and_power_is_as_computed)
 	double sd = hypot(0.03, 0.1 / sqrt(20)), delta;
 	struct rates r;
 
-	rng = 11;
+	simulation_seed(11);
 	for (size_t i = 0; i < 3; i++) {
 		r = simulate_ratio(sizes[i], true, 0, TINY, 10000);
 		check_at_most("P(fail), documents, no change", r.fail, 0.05, r.n);
@@ -456,7 +435,7 @@ START_TEST(documents_of_unequal_length_err_by_little_more)
 {
 	struct rates r;
 
-	rng = 15;
+	simulation_seed(15);
 	r = simulate_ratio(8, false, 0, TINY, 10000);
 	check_at_most("P(fail), 8 documents of 1000 to 4000 tokens, no change", r.fail, 0.055, r.n);
 	r = simulate_ratio(100, false, 0, TINY, 10000);
@@ -475,7 +454,7 @@ START_TEST(two_lengths_of_the_same_documents_keep_the_level)
 	struct rates no = {0, 0, 0}, at = {0, 0, 0};
 	struct paired x;
 
-	rng = 16;
+	simulation_seed(16);
 	for (int t = 0; t < 10000; t++) {
 		for (size_t i = 0; i < 12; i++) {
 			double level = 3 + 0.3 * gauss();
@@ -539,7 +518,7 @@ START_TEST(accuracies_error_rates_hold_and_power_is_as_computed)
 	double delta = 0.01, s2 = 0.08, z = normal_quantile(0.95) + normal_quantile(0.8);
 	struct rates r;
 
-	rng = 12;
+	simulation_seed(12);
 	r = simulate_accuracy(&same, 1, TINY, 6000);
 	check_at_most("P(fail), items, no change", r.fail, 0.05, r.n);
 	ck_assert(r.fail > 0.02); /* exact, so conservative */
@@ -565,7 +544,7 @@ START_TEST(groups_error_rates_hold_where_none_changed_and_where_changes_cancel)
 	    {100, 0.06, 0.08}, {150, 0.08, 0.04}, {300, 0.13, 0.03}, {400, 0.08, 0.02}};
 	struct rates r;
 
-	rng = 13;
+	simulation_seed(13);
 	r = simulate_accuracy(none, 4, TINY, 4000);
 	check_at_most("P(fail), groups, none changed", r.fail, 0.05, r.n);
 	ck_assert(r.fail > 0.03);
@@ -582,7 +561,7 @@ START_TEST(holm_keeps_the_level_of_all_rules_together)
 {
 	double p[6], adjusted[6], any = 0;
 
-	rng = 14;
+	simulation_seed(14);
 	for (int t = 0; t < 20000; t++) {
 		bool failed = false;
 

@@ -10,6 +10,7 @@
 #include "server/store_private.h"
 #include "server/store_write.h"
 #include "tests/fixture.h"
+#include "tests/fixture_store.h"
 
 static struct err e;
 
@@ -74,18 +75,6 @@ static enum job_state state_of(struct store *s, int64_t id)
 
 	job_release(&j);
 	return state;
-}
-
-static int64_t query_int(struct store *s, const char *sql)
-{
-	sqlite3_stmt *stmt = NULL;
-	int64_t v;
-
-	ck_assert_int_eq(sqlite3_prepare_v2(s->db, sql, -1, &stmt, NULL), SQLITE_OK);
-	ck_assert_int_eq(sqlite3_step(stmt), SQLITE_ROW);
-	v = sqlite3_column_int64(stmt, 0);
-	sqlite3_finalize(stmt);
-	return v;
 }
 
 START_TEST(a_job_comes_back_as_it_was_put)
