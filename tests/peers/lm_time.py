@@ -10,23 +10,14 @@ no scoring.
 import argparse
 import json
 import os
-import sys
 import time
 
-os.environ.update(
-    HF_HUB_OFFLINE="1",
-    HF_DATASETS_OFFLINE="1",
-    HF_DATASETS_DISABLE_PROGRESS_BARS="1",
-    TQDM_DISABLE="1",
-    LMEVAL_LOG_LEVEL="ERROR",
-    TOKENIZERS_PARALLELISM="false",
-)
+import offline  # noqa: F401
 
-from lm_eval import evaluator  # noqa: E402
-from lm_eval.models.huggingface import HFLM  # noqa: E402
+from lm_eval import evaluator
+from lm_eval.models.huggingface import HFLM
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import lm_tasks  # noqa: E402
+import lm_tasks
 
 
 class Clocked(HFLM):

@@ -31,21 +31,14 @@ import tempfile
 import time
 from pathlib import Path
 
-os.environ.update(
-    HF_HUB_OFFLINE="1",
-    HF_DATASETS_OFFLINE="1",
-    HF_DATASETS_DISABLE_PROGRESS_BARS="1",
-    TQDM_DISABLE="1",
-    LMEVAL_LOG_LEVEL="ERROR",
-    TOKENIZERS_PARALLELISM="false",
-)
+import offline  # noqa: F401
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import checkpoints  # noqa: E402
-import lm_tasks  # noqa: E402
-import made_rows  # noqa: E402
-from decoder import ProjectLM  # noqa: E402
+import checkpoints
+import lm_tasks
+import made_rows
+from decoder import ProjectLM
 
 # lm-eval's task: (fathom's task, data below --data or made below --work, parameters, documents at --scale 1, of each
 # paradigm or kind; None: all)
