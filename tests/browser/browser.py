@@ -216,12 +216,18 @@ class Page:
         return self.js("return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)", css)
 
     def wait(self, what, condition, seconds=30):
-        """Waits until condition() is true and returns it; fails naming `what`."""
+        """Waits until condition() is true and returns it; fails naming `what`. A condition that met an element which was
+        drawn anew meanwhile is not yet true."""
+        from selenium.common.exceptions import StaleElementReferenceException
+
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            value = condition()
-            if value:
-                return value
+            try:
+                value = condition()
+                if value:
+                    return value
+            except StaleElementReferenceException:
+                pass
             time.sleep(0.1)
         raise AssertionError(f"not within {seconds} s: {what}")
 

@@ -347,7 +347,7 @@ class TestTasks(unittest.TestCase):
         self.assertEqual((job["dataset"], job["params"]["n"]), ("generated", 30))
         page.open(f"#/jobs/{job['id']}")
         page.wait("its request", lambda: page.all(".detail pre"))
-        curl = lambda: shlex.split(page.one(".detail pre").get_attribute("textContent").replace("\\\n", " "))  # noqa: E731
+        curl = lambda: shlex.split(page.texts(".detail pre")[0].replace("\\\n", " "))  # noqa: E731
         page.wait("descriptions of tasks", lambda: "dataset" not in json.loads(curl()[-1]), 3)
         again = server.post("/api/v1/jobs", json.loads(curl()[-1]))
         self.assertEqual((again["params"], again["dataset"]), (job["params"], "generated"))
